@@ -1,0 +1,1 @@
+"""What the README claims about speed, measured side by side in one run."""

@@ -1,0 +1,1 @@
+"""Storage of rows, and the batches that an algorithm learns from."""

@@ -1,0 +1,91 @@
+"""Batch: rows as the policy saw them, time-major, with the actions taken; and Needs: which rows an algorithm asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+Obs = Tensor | dict[str, Tensor]
+
+
+@dataclass
+class Batch:
+    """[T, B] rows in the order of time; scalars per row are [T, B], never [T, B, 1].
+
+    A whole trial, a window and a single transition are the same thing at different lengths: a window carries the (up to two) rows that its
+    targets look ahead to, which do not train. Rows beyond the end of a trial are not `valid`, and hold zeros.
+    """
+
+    obs: Obs
+    reward: Tensor
+    """The consequence of `action[t-1]`; 0 on a start row."""
+    terminated: Tensor
+    truncated: Tensor
+    episode_start: Tensor
+    trial_start: Tensor
+    trial_end: Tensor
+    valid: Tensor
+    prev_action: Tensor
+    """What led to this row; 0 on the start row of an episode."""
+    action: Tensor
+    """What was chosen from this row; to be ignored where the episode has ended."""
+    trains: Tensor
+    """The rows that losses are taken over: valid, not ended, and within the window."""
+    state: dict[str, Tensor] | None = None
+    """The acting state before row 0, where the buffer stores it; None starts from the initial state."""
+    extras: dict[str, Tensor] = field(default_factory=dict)
+    """What act() added to each row (log-probabilities, values), for algorithms that ask for it."""
+
+    @property
+    def ended(self) -> Tensor:
+        """[T, B] the last row of an episode."""
+        return self.terminated | self.truncated
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(T, B)."""
+        return self.reward.shape[0], self.reward.shape[1]
+
+    def without_padding(self) -> Batch:
+        """The same rows with zeros in all that is not valid, whoever made them: a NaN there would reach every gradient, as 0 * NaN."""
+
+        def clean(values: Tensor) -> Tensor:
+            return values.masked_fill(~self.valid.reshape(*self.shape, *[1] * (values.dim() - 2)), 0)
+
+        obs = {key: clean(part) for key, part in self.obs.items()} if isinstance(self.obs, dict) else clean(self.obs)
+        return replace(self, obs=obs, reward=clean(self.reward), prev_action=clean(self.prev_action), action=clean(self.action))
+
+    def to(self, device: str | torch.device) -> Batch:
+        """The same rows on another device."""
+
+        def move(value: object) -> object:
+            if isinstance(value, dict):
+                return {key: part.to(device) for key, part in value.items()}
+            return value.to(device) if isinstance(value, Tensor) else value
+
+        return Batch(**{item.name: move(getattr(self, item.name)) for item in fields(self)})  # pyright: ignore[reportArgumentType]
+
+
+class Sample(Enum):
+    """What one column of a batch is."""
+
+    trials = "trials"
+    windows = "windows"
+    transitions = "transitions"
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What an algorithm asks of the collector and the buffer."""
+
+    on_policy: bool
+    sample: Sample
+    batch_size: int
+    """Columns of a batch."""
+    window: int = 0
+    """Training rows of a window."""
+    extras: tuple[str, ...] = ()
+    """What act() must record with each row."""

@@ -1,0 +1,219 @@
+"""Replay: trials as rows in preallocated storage, each observation once; samples trials, windows or single transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from buffers.base import Batch, Needs, Sample
+from envs.base import Rows
+
+TERMINATED, TRUNCATED, EPISODE_START, TRIAL_START, TRIAL_END = 1, 2, 4, 8, 16
+ENDED = TERMINATED | TRUNCATED
+LOOK_AHEAD = 2
+"""Rows after a training row that its target may read (policies/returns.py)."""
+
+
+class Replay:
+    """A ring of whole trials; trial number j, counted when committed, has place j % capacity.
+
+    A wave reserves places, writes its rows in any order, and commits. Memory is touched only as it is first written.
+    """
+
+    def __init__(
+        self, *, obs_space: spaces.Box | spaces.Dict, action_space: spaces.Space[Any], capacity_trials: int, rows_per_trial: int, device: str = "cpu"
+    ) -> None:
+        self.capacity = capacity_trials
+        self.rows_per_trial = rows_per_trial
+        self.num_added = 0
+        """Trials ever committed."""
+        self._device = device
+        columns = _columns(obs_space, action_space)
+        self._rows = {name: np.zeros((capacity_trials * rows_per_trial, *shape), dtype) for name, (shape, dtype) in columns.items()}
+        self._lengths = np.zeros(capacity_trials, np.int64)
+        """[capacity] rows of the trial at each place; 0 where there is none to sample."""
+        self._transitions = np.zeros(capacity_trials, np.int64)
+        self._reserved: NDArray[np.int64] | None = None
+        self._refresh()
+
+    @staticmethod
+    def bytes_needed(*, obs_space: spaces.Box | spaces.Dict, action_space: spaces.Space[Any], capacity_trials: int, rows_per_trial: int) -> int:
+        """Memory of a full replay."""
+        per_row = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in _columns(obs_space, action_space).values())
+        return capacity_trials * (rows_per_trial * per_row + 16)
+
+    @property
+    def num_trials(self) -> int:
+        """Trials that can be sampled."""
+        return len(self._alive)
+
+    @property
+    def num_transitions(self) -> int:
+        """Env steps that can be sampled."""
+        return int(self._transitions.sum())
+
+    def __len__(self) -> int:
+        return self.num_transitions
+
+    # -- a wave comes in -----------------------------------------------------------------------------------------------------------------
+
+    def reserve(self, n: int) -> None:
+        """The next n places belong to the coming wave, in the order of its trial numbers; what was there is gone."""
+        if n > self.capacity:
+            raise ValueError(f"A wave of {n} trials does not fit into a replay of {self.capacity}: raise train.buffer_size to at least {n} trials.")
+        self._reserved = (self.num_added + np.arange(n)) % self.capacity
+        self._lengths[self._reserved] = 0
+        self._transitions[self._reserved] = 0
+        self._refresh()
+
+    def write(self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Rows, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
+        """Row times[i] of the wave's trial trials[i] is slot slots[i] of `rows`, and the action chosen from it."""
+        assert self._reserved is not None, "reserve() comes first"
+        at = self._reserved[trials] * self.rows_per_trial + times
+        stored = self._rows
+        if isinstance(rows.obs, dict):
+            for key, part in rows.obs.items():
+                stored[f"obs.{key}"][at] = part[slots]
+        else:
+            stored["obs"][at] = rows.obs[slots]
+        stored["action"][at] = actions[slots]
+        stored["reward"][at] = rows.reward[slots]
+        stored["flags"][at] = _pack(rows)[slots]
+
+    def commit(self, lengths: NDArray[np.int64]) -> None:
+        """The wave is complete: its trials, of that many rows, can be sampled."""
+        assert self._reserved is not None, "reserve() comes first"
+        self._settle(self._reserved, np.asarray(lengths, np.int64))
+        self.num_added += len(self._reserved)
+        self._reserved = None
+
+    def discard(self) -> None:
+        """Forget an interrupted wave; its places stay empty until the next."""
+        self._reserved = None
+
+    # -- batches go out ------------------------------------------------------------------------------------------------------------------
+
+    def sample(self, needs: Needs, rng: np.random.Generator) -> Batch:
+        """Trials uniformly; windows and transitions so that every row that trains is equally likely to be in one."""
+        if not self.num_trials:
+            raise RuntimeError("The replay is empty.")
+        if needs.sample is Sample.trials:
+            place = self._alive[rng.integers(len(self._alive), size=needs.batch_size)]
+            start, window = np.zeros_like(place), self.rows_per_trial
+        else:
+            window = 1 if needs.sample is Sample.transitions else needs.window
+            place, start = self._draw_windows(needs.batch_size, window, rng)
+        return self._gather(place, start, window)
+
+    def _draw_windows(self, batch_size: int, window: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Draw (place, first row) by rejection. Windows begin up to window-1 rows before the trial, or its first rows would be in too few."""
+        place, start = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)
+        todo = np.arange(batch_size)
+        latest = self._lengths.max() - 1
+        while len(todo):
+            place[todo] = self._alive[rng.integers(len(self._alive), size=len(todo))]
+            start[todo] = rng.integers(1 - window, latest, size=len(todo))
+            beyond = start[todo] >= self._lengths[place[todo]] - 1
+            idle = (self._flags(place[todo], start[todo]) & ENDED > 0) if window == 1 else False
+            todo = todo[beyond | idle]
+        return place, start
+
+    def _gather(self, place: NDArray[np.int64], start: NDArray[np.int64], window: int) -> Batch:
+        """Rows [start, start + window) of the trial at each place, and those that they look ahead to."""
+        last_training = start + window
+        start = np.maximum(start, 0)
+        stop = np.minimum(last_training + LOOK_AHEAD, self._lengths[place])
+        time = start + np.arange((stop - start).max())[:, None]
+        valid = time < stop
+        at = place * self.rows_per_trial + np.minimum(time, stop - 1)  # [T, B]
+        columns = {name: np.take(values, at, axis=0) for name, values in self._rows.items()}
+        if not valid.all():
+            for values in columns.values():
+                values[~valid] = 0
+        flags, action = columns.pop("flags"), columns.pop("action")
+        before = np.take(self._rows["action"], np.maximum(at[:1] - 1, 0), axis=0)
+        prev_action = np.concatenate([before, action[:-1]])
+        prev_action[(flags & EPISODE_START > 0) | ~valid] = 0
+        parts = {name.removeprefix("obs."): torch.from_numpy(values) for name, values in columns.items() if name.startswith("obs.")}
+        return Batch(
+            obs=parts or torch.from_numpy(columns["obs"]),
+            reward=torch.from_numpy(columns["reward"]),
+            terminated=torch.from_numpy(flags & TERMINATED > 0),
+            truncated=torch.from_numpy(flags & TRUNCATED > 0),
+            episode_start=torch.from_numpy(flags & EPISODE_START > 0),
+            trial_start=torch.from_numpy(flags & TRIAL_START > 0),
+            trial_end=torch.from_numpy(flags & TRIAL_END > 0),
+            valid=torch.from_numpy(valid),
+            prev_action=torch.from_numpy(prev_action),
+            action=torch.from_numpy(action),
+            trains=torch.from_numpy(valid & (flags & ENDED == 0) & (time < last_training)),
+        ).to(self._device)
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------------------------
+
+    def export(self, first: int, stop: int) -> dict[str, NDArray[Any]]:
+        """Trials number first..stop-1: the rows that exist, one after another, with their lengths."""
+        if not max(0, self.num_added - self.capacity) <= first <= stop <= self.num_added:
+            raise ValueError(f"Trials {first}..{stop} are not all here; there are {max(0, self.num_added - self.capacity)}..{self.num_added}.")
+        place = np.arange(first, stop) % self.capacity
+        lengths = self._lengths[place]
+        at = self._rows_of(place, lengths)
+        return {"first": np.array([first]), "lengths": lengths, **{name: values[at] for name, values in self._rows.items()}}
+
+    def restore(self, segments: Iterable[Mapping[str, NDArray[Any]]]) -> None:
+        """Put exported segments back, oldest first; sampling afterwards is what it was, bit for bit."""
+        for segment in segments:
+            first, lengths = int(segment["first"][0]), segment["lengths"]
+            keep = max(0, len(lengths) - self.capacity)
+            skipped = int(lengths[:keep].sum())
+            place = np.arange(first + keep, first + len(lengths)) % self.capacity
+            at = self._rows_of(place, lengths[keep:])
+            for name, values in self._rows.items():
+                values[at] = segment[name][skipped:]
+            self._settle(place, lengths[keep:])
+            self.num_added = first + len(lengths)
+
+    # -- inside --------------------------------------------------------------------------------------------------------------------------
+
+    def _settle(self, place: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        if len(lengths) != len(place) or lengths.max(initial=0) > self.rows_per_trial:
+            raise ValueError(f"{len(place)} trials of at most {self.rows_per_trial} rows were expected, not the lengths {lengths.tolist()}.")
+        self._lengths[place] = lengths
+        time = np.arange(self.rows_per_trial)
+        flags = self._flags(place[:, None], time)
+        self._transitions[place] = ((time < lengths[:, None]) & (flags & ENDED == 0)).sum(1)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self._alive = np.flatnonzero(self._lengths)
+
+    def _flags(self, place: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.uint8]:
+        return self._rows["flags"][place * self.rows_per_trial + time]
+
+    def _rows_of(self, place: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        begins = np.cumsum(lengths) - lengths
+        return np.repeat(place * self.rows_per_trial - begins, lengths) + np.arange(lengths.sum())
+
+
+def _pack(rows: Rows) -> NDArray[np.uint8]:
+    """[N] the flags of a row in one byte."""
+    flags = rows.trial_end.view(np.uint8)
+    for flag in (rows.trial_start, rows.episode_start, rows.truncated, rows.terminated):
+        flags = flags * np.uint8(2) + flag.view(np.uint8)
+    return flags
+
+
+def _columns(obs_space: spaces.Box | spaces.Dict, action_space: spaces.Space[Any]) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Name -> (shape, type) of all that is stored of a row."""
+
+    def part(space: spaces.Space[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        assert space.shape is not None and space.dtype is not None, f"{space} has no shape"
+        return space.shape, np.dtype(space.dtype)
+
+    obs = {f"obs.{key}": part(space) for key, space in obs_space.spaces.items()} if isinstance(obs_space, spaces.Dict) else {"obs": part(obs_space)}
+    return {**obs, "action": part(action_space), "reward": ((), np.dtype(np.float32)), "flags": ((), np.dtype(np.uint8))}

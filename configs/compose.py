@@ -1,0 +1,175 @@
+"""From the words of a command line to a checked `Config`: every mistake is one sentence with the nearest valid name."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from configs.schema import EXPERIMENT, FOLDER, GROUPS, register
+from configs.validation import check
+from configs.values import assign, near_option, option_names
+from policies.config import Config
+from utils.options import OptionError, nearest
+
+ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, ValueError)
+
+
+def to_config(composed: DictConfig) -> Config:
+    """The one crossing from OmegaConf to dataclasses, checked."""
+    try:
+        config = OmegaConf.to_object(composed)
+    except OmegaConfBaseException as error:
+        raise OptionError(_sentence(error)) from error
+    assert isinstance(config, Config)
+    check(config)
+    return config
+
+
+class Composer:
+    """Composes as Hydra will, but before it: nothing is created, and a mistake is an `OptionError`. A context manager."""
+
+    def __init__(self, config_dir: str | None = None) -> None:
+        self._config_dir = config_dir
+        self._composed: dict[tuple[str, ...], DictConfig] = {}
+
+    def __enter__(self) -> Self:
+        register()
+        self._context = initialize_config_dir(version_base="1.3", config_dir=str(FOLDER))
+        self._context.__enter__()
+        if self._config_dir:
+            folders = create_config_search_path(str(FOLDER))
+            folders.prepend("command-line", f"file://{Path(self._config_dir).resolve()}", SearchPathQuery(provider="schema"))
+            GlobalHydra.instance().clear()  # the context above gives back what was there before it
+            Hydra.create_main_hydra2("retrial", folders)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._context.__exit__(kind, error, trace)
+
+    def choices(self, group: str) -> list[str]:
+        """The names of a group."""
+        return sorted(GlobalHydra.instance().config_loader().get_group_options(group))
+
+    def parse(self, words: Sequence[str]) -> list[Override]:
+        """The overrides that these words are, none of them given twice."""
+        parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
+        seen: dict[str, str] = {}
+        overrides: list[Override] = []
+        for word in words:
+            try:
+                override = parser.parse_override(word)
+                if not override.key_or_group:
+                    raise HydraException("it has no name")
+            except HydraException as error:
+                raise OptionError(self._unreadable(word, str(error))) from error
+            key = override.get_key_element().lstrip("+")
+            if key in seen:
+                raise OptionError(f"{key} is given twice: {seen[key]} and {word}.")
+            seen[key] = word
+            overrides.append(override)
+        return overrides
+
+    def jobs(self, overrides: Sequence[Override]) -> Iterator[list[Override]]:
+        """The overrides of every job of a multirun."""
+        for batch in BasicSweeper.split_arguments(list(overrides), None):
+            for words in batch:
+                yield self.parse(words)
+
+    def dict_config(self, overrides: Sequence[Override]) -> DictConfig:
+        """What Hydra will compose from one job's overrides."""
+        for override in overrides:
+            if override.is_sweep_override():
+                raise OptionError(f"{override.input_line} gives several values: add -m to run one job for each, or write a list as [a,b].")
+        groups = [override for override in overrides if _is_group(override)]
+        for override in groups:
+            self._check_choice(override)
+        composed = self._compose(groups)
+        for override in overrides:
+            if not _is_group(override):
+                assign(composed, override)
+        return composed
+
+    def config(self, overrides: Sequence[Override]) -> Config:
+        """The checked config of one job."""
+        return to_config(self.dict_config(overrides))
+
+    def _compose(self, groups: Sequence[Override]) -> DictConfig:
+        words = tuple(str(override.input_line) for override in groups)
+        if words not in self._composed:
+            try:
+                self._composed[words] = compose("config", list(words))
+            except ERRORS as error:
+                raise OptionError(_sentence(error)) from error
+        return copy.deepcopy(self._composed[words])
+
+    def _check_choice(self, override: Override) -> None:
+        group = override.key_or_group
+        if group not in GROUPS:
+            return
+        if override.is_delete() or (override.value() is None and group != EXPERIMENT):
+            raise OptionError(f"{override.input_line}: a run needs a choice of {group}. Known: {', '.join(self.choices(group))}.")
+        if override.is_add():
+            raise OptionError(f"{override.input_line}: leave out the +, {group} is there already.")
+        chosen: Any = override.value()
+        for name in chosen if isinstance(chosen, list) else [chosen]:
+            if name is not None and str(name) not in self.choices(group):
+                raise OptionError(f"{group}={name} is not known.{nearest(str(name), self.choices(group))}")
+
+    def _unreadable(self, word: str, why: str) -> str:
+        if re.fullmatch(r"[\w.]+", word):
+            for group in GROUPS:
+                if word in self.choices(group):
+                    return f"{word!r} is not an option. Did you mean '{group}={word}'?"
+            names = [*option_names(self._compose([])), *GROUPS]
+            if word in names:
+                return f"{word!r} has no value: write {word}=VALUE, without spaces."
+            return f"{word!r} is not an option: options are written name=value.{near_option(word, names)}"
+        if re.match(r"[+~]*[\w./@]+=", word):
+            return (
+                f"Cannot read the value in {word!r}: {_first_line(why)}; put text with special characters in two pairs of quotes, 'name=\"value\"'."
+            )
+        return f"Cannot read {word!r}: options are written name=value, without spaces around the =."
+
+
+def _is_group(override: Override) -> bool:
+    """Whether Hydra needs it to compose: a choice, or a setting of Hydra's own."""
+    key = override.key_or_group
+    return key in GROUPS or key.startswith(("hydra/", "hydra."))
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    shown = [line for line in lines if not line.startswith(("See https", "Error parsing override"))]
+    return " ".join(shown or lines)[:200].rstrip(".")
+
+
+def _sentence(error: BaseException) -> str:
+    """Hydra's or OmegaConf's error, which may have many lines and causes, as one sentence."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        return f"{group}={name} is not known.{nearest(name, error.options or [])}"
+    parts: list[str] = []
+    current: BaseException | None = error
+    while current is not None:
+        key = getattr(current, "full_key", None)
+        text = _first_line(str(current).partition("\n    full_key:")[0])
+        parts.append(f"{key}: {text}" if key and key not in text else text)
+        current = current.__cause__
+    return ": ".join(dict.fromkeys(parts)) + "."

@@ -1,0 +1,111 @@
+"""Runs on disk: the config that a run folder records, and what may change when it is resumed or evaluated."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from configs.compose import Composer, to_config
+from configs.schema import EXPERIMENT, NAME_FIELDS, root, schemas
+from configs.values import assign, option_names, shown
+from policies.config import Config
+from utils.options import OptionError
+
+RECORD = "config.yaml"
+
+TOTAL = "train.n_env_steps_total"
+
+MAY_CHANGE = {
+    "resume": ("num_parallel_workers", "backend.", TOTAL, "checkpoint_every", "profile", "wandb.mode"),
+    "evaluate": ("num_parallel_workers", "backend.", "evaluation.", "device", "profile", "wandb.mode"),
+}
+"""For each way to continue: options, or sections with a dot at the end, that may differ from what the run recorded."""
+
+
+def save(config: Config, run_dir: Path) -> None:
+    """Record a run's config in its folder; a crash leaves the old record or the new one."""
+    partial = run_dir / f".{RECORD}.{os.getpid()}"
+    partial.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)), encoding="utf-8")
+    partial.replace(run_dir / RECORD)
+
+
+def recorded(run_dir: Path, way: str) -> DictConfig:
+    """The typed config that a run folder records."""
+    record = run_dir / RECORD
+    if not record.is_file():
+        raise OptionError(f"{way}={run_dir} is not a run folder: {_why_not(run_dir)}")
+    try:
+        values: Any = OmegaConf.to_container(OmegaConf.load(record))
+        chosen = {group: copy.deepcopy(schemas()[group][values[group][field]]) for group, field in NAME_FIELDS.items()}
+        typed = OmegaConf.merge(OmegaConf.structured(root(**chosen)), values)
+    except (OmegaConfBaseException, yaml.YAMLError, OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise OptionError(f"{record} cannot be read as the config of a run: {type(error).__name__}: {first}.") from error
+    assert isinstance(typed, DictConfig)
+    return typed
+
+
+def continued(composer: Composer, way: str, overrides: Sequence[Override]) -> tuple[Config, Path]:
+    """The config and the folder of a run to resume or to evaluate, with what the command line changes, where it may."""
+    given = next(override for override in overrides if override.key_or_group == way)
+    run_dir = Path(str(given.value())).expanduser()
+    old = recorded(run_dir, way)
+    new = copy.deepcopy(old)
+    for override in overrides:
+        if override.key_or_group == way:
+            continue
+        if override.is_sweep_override():
+            raise OptionError(f"{override.input_line} gives several values, and {way}= is one run.")
+        if override.key_or_group in (*NAME_FIELDS, EXPERIMENT) and override.package is None:
+            _choose(composer, new, override, way)
+        else:
+            assign(new, override)
+    _check_changes(old, new, way)
+    new.resume = new.evaluate = None
+    config = to_config(new)
+    return config, run_dir.absolute()
+
+
+def _choose(composer: Composer, new: DictConfig, override: Override, way: str) -> None:
+    group = override.key_or_group
+    if group == EXPERIMENT:
+        raise OptionError(f"{override.input_line} cannot be given with {way}=: the run has its options already.")
+    chosen = composer.dict_config([override])[group]
+    field = NAME_FIELDS[group]
+    if group == "backend":
+        new.backend = chosen
+    elif chosen[field] != new[group][field]:
+        raise OptionError(f"{override.input_line} cannot change with {way}=: the run has {group}={shown(new[group][field])}.")
+
+
+def _check_changes(old: DictConfig, new: DictConfig, way: str) -> None:
+    allowed = MAY_CHANGE[way]
+    for name in option_names(new):
+        before, after = OmegaConf.select(old, name), OmegaConf.select(new, name)
+        if before == after or name == way:
+            continue
+        if not any(name == entry or (entry.endswith(".") and name.startswith(entry)) for entry in allowed):
+            may = ", ".join(f"{entry}*" if entry.endswith(".") else entry for entry in allowed)
+            raise OptionError(f"{name}={shown(after)} cannot change with {way}=: the run has {name}={shown(before)}. What may change: {may}.")
+        if name == TOTAL and after < before:
+            raise OptionError(f"{name}={after} is less than the {before} env steps that the run was started for; a resume may only add to them.")
+
+
+def _why_not(run_dir: Path) -> str:
+    if not run_dir.exists():
+        others = [entry.name for entry in run_dir.parent.iterdir() if (entry / RECORD).is_file()] if run_dir.parent.is_dir() else []
+        near = difflib.get_close_matches(run_dir.name, others, n=1, cutoff=0.5)
+        return f"it does not exist.{f' Did you mean {str(run_dir.parent / near[0])!r}?' if near else ''}"
+    jobs = sorted(file.parent.name for file in run_dir.glob(f"*/{RECORD}")) if run_dir.is_dir() else []
+    if jobs:
+        return f"it holds runs ({', '.join(jobs[:5])}{', ...' if len(jobs) > 5 else ''}): name one of them."
+    return f"it has no {RECORD}."

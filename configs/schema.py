@@ -1,0 +1,66 @@
+"""What can be chosen: the registries become Hydra's groups, their dataclasses its schemas."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+
+from envs.backends import BACKENDS
+from envs.backends.base import BackendConfig
+from envs.meta import FAMILIES
+from policies.agents.base import AgentConfig, Arch
+from policies.algorithms import ALGORITHMS
+from policies.config import Config, EvaluationConfig, TrainConfig
+from policies.memory import MEMORIES
+from utils.wandb_run import WandbConfig
+
+FOLDER = Path(__file__).parent
+
+EXPERIMENT = "experiment"
+
+NAME_FIELDS = {"env": "family", "agent": "arch", "memory": "name", "algorithm": "name", "backend": "name"}
+"""Each group, and the option of its config that says which choice it is."""
+
+GROUPS = (*NAME_FIELDS, EXPERIMENT)
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """The config, with its defaults, of every choice of every group."""
+    return {
+        "env": {name: family.Config(family=name) for name, family in FAMILIES.items()},
+        "agent": {arch.name: AgentConfig(arch=arch) for arch in Arch},
+        "memory": {name: memory.Config(name=name) for name, memory in MEMORIES.items()},
+        "algorithm": {name: algorithm.Config(name=name) for name, algorithm in ALGORITHMS.items()},
+        "backend": {name: BackendConfig(name=name) for name in ("auto", *BACKENDS)},
+    }
+
+
+def root(**choices: Any) -> Config:
+    """The schema of a whole run; a group without a choice is still missing."""
+    chosen = {group: choices.get(group, MISSING) for group in NAME_FIELDS}
+    return Config(**chosen, train=TrainConfig(), evaluation=EvaluationConfig(), wandb=WandbConfig())
+
+
+def register() -> None:
+    """Tell Hydra of all schemas; a choice without a YAML file is its schema alone."""
+    store = ConfigStore.instance()
+    store.store(name="schema", node=root())
+    for group, nodes in schemas().items():
+        for name, node in nodes.items():
+            store.store(group=f"schema/{group}", name=name, node=node, package=group)
+            if not (FOLDER / group / f"{name}.yaml").exists():
+                store.store(group=group, name=name, node=node)
+
+
+def describe(group: str, name: str) -> str:
+    """One line about a choice: a family's is the first of its docstring, any other's the first comment of its YAML, if it has one."""
+    classes: dict[str, Any] = {"env": FAMILIES, "memory": MEMORIES, "algorithm": ALGORITHMS, "backend": BACKENDS}
+    docstring = (inspect.getdoc(classes.get(group, {}).get(name)) or "").partition("\n")[0]
+    file = FOLDER / group / f"{name}.yaml"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    comment = next((line.lstrip("# ") for line in lines if line.startswith("#") and "@package" not in line), "")
+    return docstring or comment if group == "env" else comment or docstring

@@ -1,0 +1,81 @@
+"""What may stand together: every check across options, one sentence each."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+
+from envs.backends import BACKENDS
+from envs.meta import FAMILIES
+from policies.agents.base import Arch
+from policies.algorithms import ALGORITHMS
+from policies.config import Config, DeviceName
+from policies.memory import MEMORIES
+from policies.setup import slots_of
+from utils.options import OptionError, nearest, range_problems
+
+
+def check(config: Config) -> None:
+    """Refuse a config that cannot run, before anything is created."""
+    for problem in problems(config):
+        raise OptionError(problem)
+    FAMILIES[config.env.family](config.env)  # a family is cheap to build, and says itself what of its own options cannot stand together
+
+
+def problems(config: Config) -> Iterator[str]:
+    """One sentence for each thing that is wrong."""
+    yield from range_problems(config)
+    yield from _names(config)
+    yield from _workers(config)
+    yield from _inputs(config)
+    yield from _machine(config)
+
+
+def _names(config: Config) -> Iterator[str]:
+    for group, name, owner, registry in (
+        ("env", config.env.family, config.env, FAMILIES),
+        ("memory", config.memory.name, config.memory, MEMORIES),
+        ("algorithm", config.algorithm.name, config.algorithm, ALGORITHMS),
+    ):
+        if name not in registry:
+            yield f"{group}={name} is not known.{nearest(name, registry)}"
+        elif type(owner) is not registry[name].Config:
+            yield f"The name of the {group} and its options do not belong together; choose with {group}={name}."
+    if config.backend.name not in ("auto", *BACKENDS):
+        yield f"backend={config.backend.name} is not known.{nearest(config.backend.name, ('auto', *BACKENDS))}"
+    if config.resume is not None and config.evaluate is not None:
+        yield "resume= continues a run and evaluate= measures one: give one of the two."
+
+
+def _workers(config: Config) -> Iterator[str]:
+    workers, backend = config.num_parallel_workers, config.backend
+    num_slots = slots_of(config)
+    if workers is not None and workers > num_slots:
+        source = (
+            f"num_slots={config.num_slots}"
+            if config.num_slots
+            else f"the {num_slots} slots that num_slots=null takes from train.num_rollouts_per_iter"
+        )
+        yield f"num_parallel_workers={workers} is more than {source}: a worker without a slot has nothing to step."
+    if backend.name == "serial" and (workers or 1) > 1:
+        yield f"backend=serial steps in this process, so num_parallel_workers={workers} contradicts it: leave one of the two out."
+    if backend.threads is not None and (backend.name == "process" or (workers or 1) > 1):
+        yield f"backend.threads={backend.threads} is for stepping in this process, and these slots are stepped by worker processes: leave it out."
+    available = multiprocessing.get_all_start_methods()
+    if backend.start_method.name != "auto" and backend.start_method.name not in available:
+        yield f"backend.start_method={backend.start_method.name} does not exist on this system, which has {', '.join(available)}."
+
+
+def _inputs(config: Config) -> Iterator[str]:
+    agent = config.agent
+    if agent.arch is not Arch.Markov and not agent.action_embedding + agent.reward_embedding + agent.obs_embedding:
+        yield "The memory would read nothing: one of agent.action_embedding, agent.reward_embedding and agent.obs_embedding must be more than 0."
+
+
+def _machine(config: Config) -> Iterator[str]:
+    if config.device in (DeviceName.cuda, DeviceName.mps):
+        import torch
+
+        found = torch.cuda.is_available() if config.device is DeviceName.cuda else torch.backends.mps.is_available()
+        if not found:
+            yield f"device={config.device.name} was asked for, and torch finds none here: use device=cpu or device=auto."

@@ -1,0 +1,259 @@
+"""The contract of an environment: EnvSpec, Rows, TaskFamily, Shard.
+
+Words: step < episode < trial < task. A *row* is an observation and everything that happened since the previous one. A *slot* is one copy
+of an environment. A *shard* is the slots that are stepped together.
+
+    row            0      1     ...   H       H+1            ...   2H+1
+    what it is     start  step        end     start of ep 2        end of trial
+    episode_start  1      0           0       1                    0
+    trial_start    1      0           0       0                    0      <- only here the memory forgets
+    ended          0      0           1       0                    1
+    trial_end      0      0           0       0                    1
+    action counts  yes    yes         no      yes                  no
+
+The last observation of an episode is an ordinary row: it carries the last reward, and the action chosen there is ignored.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from utils.options import option
+
+Obs = NDArray[Any] | dict[str, NDArray[Any]]
+
+
+class Split(Enum):
+    """Whether a test task can be a training task: only `disjoint` may be reported as held-out."""
+
+    disjoint = "disjoint"
+    shared = "shared"
+
+
+@dataclass
+class EnvConfig:
+    """Options that every family has; a family adds its own in a subclass (`family` is the registry name)."""
+
+    family: str = option("???", "the family's name in the registry")
+    max_rollouts_per_task: int = option(2, "k: episodes of one task in a trial", low=1)
+    max_episode_steps: int = option(200, "H: environment steps in an episode", low=1)
+    num_train_tasks: int | None = option(None, "size of the fixed list of training tasks; null draws a new task for every trial", low=1)
+    num_eval_tasks: int = option(20, "tasks in each evaluation list", low=1)
+    oracle: bool = option(False, "show the task to the agent, as part of its observation")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Known returns of one episode, to draw beside a learner's: measured over many tasks, with the settings of the family's defaults."""
+
+    oracle: float
+    random: float
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What a family reports of itself; nobody has to build an environment to know it."""
+
+    name: str
+    obs_space: spaces.Box | spaces.Dict
+    action_space: spaces.Box | spaces.Discrete
+    task_dim: int
+    info_names: tuple[str, ...] = ()
+    deterministic: bool = True
+    split: Split = Split.shared
+    reference: Reference | None = None
+    success: str | None = None
+    """The info that says, at any row of an episode, that the episode has succeeded."""
+
+
+@dataclass
+class Rows:
+    """One row of every slot: arrays with a leading [N]; live buffers, overwritten by the next step.
+
+    A shard writes obs, reward, terminated, truncated and info; the trial's clock and the manager write the rest.
+    """
+
+    obs: Obs
+    reward: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    info: NDArray[np.float64]
+    """[N, len(info_names)]"""
+    episode_start: NDArray[np.bool_]
+    trial_start: NDArray[np.bool_]
+    trial_end: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
+    """False in a slot that has no trial now."""
+    task: NDArray[np.float64]
+    """[N, task_dim]"""
+    prev_action: NDArray[Any]
+    """The action that led to this row; 0 on the start row of an episode."""
+    label: NDArray[np.int64]
+    """Which of the manager's factories made the slot."""
+
+    @property
+    def ended(self) -> NDArray[np.bool_]:
+        """[N] the last row of an episode."""
+        return self.terminated | self.truncated
+
+    def copy(self) -> Rows:
+        """Rows that nobody overwrites."""
+        arrays = {item.name: getattr(self, item.name).copy() for item in fields(self)}
+        if isinstance(self.obs, dict):
+            arrays["obs"] = {key: part.copy() for key, part in self.obs.items()}
+        return Rows(**arrays)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The shapes and types of a manager's rows, and where a shard writes in them.
+
+    The policy's observation is the family's, then the task (if `with_task`), then the new-episode flag (if `with_flag`). The manager writes
+    the last two, so a family knows nothing of them and the agent has one observation.
+    """
+
+    spec: EnvSpec
+    with_task: bool = False
+    with_flag: bool = False
+
+    TASK_KEY: ClassVar[str] = "task"
+    FLAG_KEY: ClassVar[str] = "new_episode"
+
+    def __post_init__(self) -> None:
+        if (self.with_task or self.with_flag) and isinstance(self.spec.obs_space, spaces.Box) and len(self.spec.obs_space.shape) != 1:
+            shape = self.spec.obs_space.shape
+            raise ValueError(f"{self.spec.name}: the task and the new-episode flag can stand beside a vector or in a Dict, not in shape {shape}.")
+
+    @property
+    def extra(self) -> dict[str, int]:
+        """The parts that the manager adds, with their sizes."""
+        return ({self.TASK_KEY: self.spec.task_dim} if self.with_task else {}) | ({self.FLAG_KEY: 1} if self.with_flag else {})
+
+    @property
+    def obs_space(self) -> spaces.Box | spaces.Dict:
+        """The space of the policy's observation."""
+        inner = self.spec.obs_space
+        if isinstance(inner, spaces.Dict):
+            unbounded = {key: spaces.Box(-np.inf, np.inf, (size,), np.float32) for key, size in self.extra.items()}
+            return spaces.Dict({**inner.spaces, **unbounded})
+        low, high = [inner.low], [inner.high]
+        for key, size in self.extra.items():
+            bound = 1.0 if key == self.FLAG_KEY else np.inf
+            low.append(np.full(size, 0.0 if key == self.FLAG_KEY else -bound, inner.low.dtype))
+            high.append(np.full(size, bound, inner.high.dtype))
+        if not self.extra:
+            return inner
+        return spaces.Box(np.concatenate(low), np.concatenate(high), dtype=inner.dtype.type)
+
+    def allocate(self, num_slots: int, empty: Callable[[tuple[int, ...], Any], NDArray[Any]] = np.zeros) -> Rows:
+        """Rows of `num_slots` slots; `empty(shape, dtype)` makes each array, zeroed (process backends place them in shared memory)."""
+
+        def of_space(space: spaces.Space[Any]) -> NDArray[Any]:
+            return empty((num_slots, *(space.shape or ())), space.dtype)
+
+        policy = self.obs_space
+        obs: Obs = {key: of_space(part) for key, part in policy.spaces.items()} if isinstance(policy, spaces.Dict) else of_space(policy)
+        flags = [empty((num_slots,), np.bool_) for _ in range(6)]
+        return Rows(
+            obs=obs,
+            reward=empty((num_slots,), np.float64),
+            terminated=flags[0],
+            truncated=flags[1],
+            info=empty((num_slots, len(self.spec.info_names)), np.float64),
+            episode_start=flags[2],
+            trial_start=flags[3],
+            trial_end=flags[4],
+            valid=flags[5],
+            task=empty((num_slots, self.spec.task_dim), np.float64),
+            prev_action=of_space(self.spec.action_space),
+            label=empty((num_slots,), np.int64),
+        )
+
+    def part(self, rows: Rows, start: int, stop: int) -> Rows:
+        """Slots start..stop of `rows` as one shard sees them: views, with the family's own observation only."""
+        cut = {item.name: getattr(rows, item.name)[start:stop] for item in fields(rows) if item.name != "obs"}
+        if isinstance(rows.obs, dict):
+            return Rows(obs={key: rows.obs[key][start:stop] for key in self.spec.obs_space}, **cut)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues]
+        width = self.spec.obs_space.shape
+        return Rows(obs=rows.obs[start:stop, : width[0]] if self.extra and width else rows.obs[start:stop], **cut)
+
+    def write_extra(self, rows: Rows) -> None:
+        """Write the task and the new-episode flag into the observation of every slot."""
+        flag = rows.episode_start & ~rows.trial_start
+        values = {self.TASK_KEY: rows.task, self.FLAG_KEY: flag[:, None]}
+        if isinstance(rows.obs, dict):
+            for key in self.extra:
+                rows.obs[key][:] = values[key]
+            return
+        at = rows.obs.shape[1] - sum(self.extra.values())
+        for key, size in self.extra.items():
+            rows.obs[:, at : at + size] = values[key]
+            at += size
+
+
+class SlotError(RuntimeError):
+    """One slot of a shard failed; raise it from the original error where the slot is known. `slot` counts within the shard."""
+
+    def __init__(self, slot: int, message: str) -> None:
+        super().__init__(message)
+        self.slot = slot
+
+
+class Shard(ABC):
+    """Slots of one family, stepped together. A shard knows neither trials nor processes nor the horizon H.
+
+    `slots` are sorted indices within the shard. Slot i of many must equal a shard of one slot, bit for bit: write kernels elementwise with
+    explicit small sums, since matmul and reductions over strided arrays give other last bits at other sizes.
+    """
+
+    rows: Rows
+
+    def bind(self, rows: Rows) -> None:
+        """Write into these arrays from now on (called once, before the first reset)."""
+        self.rows = rows
+
+    @abstractmethod
+    def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
+        """Start an episode of `tasks[i]` with `seeds[i]` in `slots[i]`: write obs and info (the backend zeroes reward and flags)."""
+
+    @abstractmethod
+    def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
+        """Step those slots only: write obs, reward, terminated, truncated and info in place."""
+
+    def render(self, slot: int) -> NDArray[np.uint8]:
+        """An RGB picture [height, width, 3] of one slot."""
+        raise NotImplementedError(f"{type(self).__name__} draws no picture")
+
+    def close(self) -> None:
+        """Free what the shard holds; called once."""
+        return
+
+
+class TaskFamily(ABC):
+    """A distribution over tasks, and the environments that play them. Cheap to build and to pickle; all weight is in its shards."""
+
+    Config: ClassVar[type[EnvConfig]] = EnvConfig
+    spec: EnvSpec
+
+    def __init__(self, config: EnvConfig) -> None:
+        self.config = config
+
+    @abstractmethod
+    def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
+        """[n, task_dim] tasks of the split ("train" or "test"): plain vectors, cheap to send, to save and to plot."""
+
+    @abstractmethod
+    def make_shard(self, num_slots: int, threads: int = 1) -> Shard:
+        """A shard of `num_slots` slots; `threads` for families that can use them."""
+
+    def oracle_action(self, obs: NDArray[Any], task: NDArray[np.float64]) -> NDArray[Any]:
+        """[N, A] what one who knows the task does: analytic or scripted, for families where that exists."""
+        raise NotImplementedError(f"{type(self).__name__} has no oracle policy")

@@ -1,0 +1,13 @@
+"""Task families: distributions over tasks and the environments that play them. One file each, one contract (`envs/base.py`).
+
+To add one: a file with a subclass of `TaskFamily` and its `Config`, and a line in the registry below. The tests over the registry are then
+its tests, and `make_env`, `make_parallel_env` and `env=<Name>` know it.
+"""
+
+from envs.base import TaskFamily
+from envs.meta.ant_dir import AntDir
+from envs.meta.point_robot import PointRobot
+from envs.meta.wind import Wind
+
+FAMILIES: dict[str, type[TaskFamily]] = {"PointRobot": PointRobot, "Wind": Wind, "AntDir": AntDir}
+"""The families by the name that users type."""

@@ -1,0 +1,48 @@
+"""Pieces of the families' kernels: elementwise numpy over slots, the same bits for one slot as for many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.base import SlotError
+
+SPLITS = ("train", "test")
+
+
+def index_of(slots: NDArray[np.int64], num_slots: int) -> NDArray[np.int64] | slice:
+    """How to index arrays over slots: views where all slots are meant (the usual case, and much faster), else the slots themselves."""
+    return slice(None) if len(slots) == num_slots else slots
+
+
+def settled_actions(actions: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[np.float64]:
+    """[n, A] actions in float64, clipped to [-1, 1]; NaN is refused, since it would pass through every clip and poison the episode."""
+    settled = np.minimum(np.maximum(actions, -1.0, dtype=np.float64), 1.0)
+    if np.isnan(settled).any():
+        bad = int(np.flatnonzero(np.isnan(settled).any(axis=1))[0])
+        raise SlotError(int(slots[bad]), f"the action {np.asarray(actions[bad]).tolist()} is not a number")
+    return settled
+
+
+def split_uniforms(rng: np.random.Generator, shape: tuple[int, ...], split: str) -> NDArray[np.float64]:
+    """Uniform draws in [0, 1) on a grid of 2^-32: training tasks take its even points, test tasks its odd ones, so they never meet.
+
+    Two streams of a continuous distribution would be disjoint too, but only as long as nobody hands the same stream to both.
+    """
+    check_split(split)
+    points = 2 * rng.integers(2**31, size=shape) + (split == "test")
+    return points.astype(np.float64) * 2.0**-32
+
+
+def split_choices(rng: np.random.Generator, n: int, values: tuple[float, ...], split: str) -> NDArray[np.float64]:
+    """[n] of these values in random order, each equally often (to one): every single draw is uniform, and a short list is balanced."""
+    check_split(split)
+    return rng.permutation(np.resize(rng.permutation(np.array(values)), n))
+
+
+def check_split(split: str) -> None:
+    """Refuse a split that is neither train nor test."""
+    if split not in SPLITS:
+        raise ValueError(f"There are tasks to train and tasks to test: split={split!r} must be 'train' or 'test'.")

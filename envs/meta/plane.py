@@ -1,0 +1,94 @@
+"""A point on the plane with position control, and a goal: the shard that the toy families share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envs.base import Shard
+from envs.meta.kernels import index_of, settled_actions
+
+STEP = 0.1
+"""How far an action of 1 moves the point, along each axis."""
+
+OBS_SPACE = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+ACTION_SPACE = spaces.Box(-1.0, 1.0, (2,), np.float32)
+INFO_NAMES = ("distance", "success")
+
+PICTURE = 200
+"""Pixels on each side of a picture, which shows [-2, 2] x [-2, 2]."""
+
+
+class PlaneShard(Shard, ABC):
+    """Slots of x' = x + 0.1 a + drift; a subclass says where episodes start, what a task is, and what a row is worth.
+
+    Info: the distance to the goal, and whether the point is in the goal now. Nothing here ends an episode.
+    """
+
+    def __init__(self, num_slots: int, radius: float) -> None:
+        self._num_slots = num_slots
+        self._radius = radius
+        self._position = np.zeros((num_slots, 2))
+        self._goal = np.zeros((num_slots, 2))
+        self._drift = np.zeros((num_slots, 2))
+
+    @abstractmethod
+    def start(self, seeds: NDArray[np.uint64]) -> NDArray[np.float64]:
+        """[n, 2] where the episodes of these seeds start."""
+
+    @abstractmethod
+    def place(self, tasks: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The goal and the drift, [n, 2] each, of these tasks."""
+
+    @abstractmethod
+    def reward(self, distance: NDArray[np.float64], inside: NDArray[np.bool_]) -> NDArray[Any]:
+        """[n] what a row is worth, given its distance to the goal and whether that is within the radius."""
+
+    def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
+        """Put the points at their starts."""
+        self._goal[slots], self._drift[slots] = self.place(tasks)
+        self._position[slots] = self.start(seeds)
+        self._write(slots, self._position[slots])
+
+    def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
+        """Move the points."""
+        at = index_of(slots, self._num_slots)
+        position = settled_actions(actions, slots)
+        position *= STEP
+        position += self._position[at]
+        position += self._drift[at]
+        self._position[at] = position
+        distance, inside = self._write(at, position)
+        self.rows.reward[at] = self.reward(distance, inside)
+        self.rows.terminated[at] = False
+        self.rows.truncated[at] = False
+
+    def _write(self, at: NDArray[np.int64] | slice, position: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Write observation and info; the distance and whether it is within the radius."""
+        offset = position - self._goal[at]
+        offset *= offset
+        # Not np.hypot or a norm: square roots are correctly rounded everywhere, so the bits depend on nothing.
+        distance = np.sqrt(offset[:, 0] + offset[:, 1])
+        inside = distance <= self._radius
+        self.rows.obs[at] = position  # pyright: ignore[reportArgumentType, reportCallIssue] - a Box, not a Dict
+        self.rows.info[at, 0] = distance
+        self.rows.info[at, 1] = inside
+        return distance, inside
+
+    def render(self, slot: int) -> NDArray[np.uint8]:
+        """The goal in green, the point in dark blue."""
+        ticks = (np.arange(PICTURE) + 0.5) * (4.0 / PICTURE) - 2.0
+        picture = np.full((PICTURE, PICTURE, 3), 245, np.uint8)
+        for centre, radius, colour in ((self._goal[slot], max(self._radius, 0.05), (120, 200, 120)), (self._position[slot], 0.06, (40, 60, 140))):
+            inside = (ticks[None, :] - centre[0]) ** 2 + (ticks[::-1, None] - centre[1]) ** 2 <= radius**2
+            picture[inside] = colour
+        return picture
+
+
+def towards(goal: NDArray[np.float64], obs: NDArray[Any], drift: NDArray[np.float64] | float = 0.0) -> NDArray[np.float32]:
+    """[N, 2] the actions that bring the points to their goals in the fewest steps: each axis as fast as it can, then still."""
+    return np.clip((goal - obs[:, :2].astype(np.float64) - drift) / STEP, -1.0, 1.0).astype(np.float32)

@@ -1,0 +1,142 @@
+"""Trials: k episodes of one task. The clock that draws their boundaries, and the single-environment face of a trial."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.base import Rows
+from utils.seeding import episode_seeds
+
+if TYPE_CHECKING:
+    from envs.parallel_env_manager import ParallelEnvManager
+
+
+class TrialClock:
+    """Counts steps and episodes of every slot, ends episodes at the horizon, and marks the boundaries in the rows.
+
+    It is the only place that knows what comes after the end of an episode: the next episode of the same task, or nothing.
+    """
+
+    def __init__(self, rows: Rows, *, episodes_per_trial: int, max_episode_steps: int) -> None:
+        num_slots = len(rows.reward)
+        self._rows = rows
+        self.episodes_per_trial = episodes_per_trial
+        self.max_episode_steps = max_episode_steps
+        self.trial_seed = np.zeros(num_slots, np.uint64)
+        self.episode = np.zeros(num_slots, np.int64)
+        """[N] the episode that the row belongs to, from 0."""
+        self.time = np.zeros(num_slots, np.int64)
+        """[N] env steps taken in that episode."""
+
+    @property
+    def running(self) -> NDArray[np.bool_]:
+        """[N] slots whose trial goes on after this row."""
+        return self._rows.valid & ~self._rows.trial_end
+
+    def begin(self, slots: NDArray[np.int64], seeds: NDArray[np.uint64]) -> None:
+        """A new trial is about to start in these slots."""
+        self.trial_seed[slots] = seeds
+        self.episode[slots] = -1
+
+    def next_episode_seeds(self, slots: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """The seeds of the episodes that are about to start in these slots."""
+        return episode_seeds(self.trial_seed[slots], self.episode[slots] + 1)
+
+    def arrived(self, slots: NDArray[np.int64], started: NDArray[np.bool_]) -> None:
+        """The rows of these slots are there, `started` where an episode began: count, end at the horizon, mark the boundaries."""
+        rows, fresh, stepped = self._rows, slots[started], slots[~started]
+        self.episode[fresh] += 1
+        self.time[fresh] = 0
+        self.time[stepped] += 1
+        rows.valid[slots] = True
+        rows.episode_start[slots] = started
+        rows.trial_start[slots] = started & (self.episode[slots] == 0)
+        late = stepped[self.time[stepped] >= self.max_episode_steps]
+        rows.truncated[late] |= ~rows.terminated[late]
+        rows.trial_end[slots] = rows.ended[slots] & (self.episode[slots] == self.episodes_per_trial - 1)
+
+
+class Boundary(Enum):
+    """What the single environment shows between two episodes of a trial.
+
+    `reset_obs`: the last row of the episode, then (after one ignored action) the start row of the next. `legacy`: only the last row, as the
+    published wrappers did; the start observation is hidden in `info["start_state"]`, and the first action is taken without seeing it.
+    """
+
+    reset_obs = "reset_obs"
+    legacy = "legacy"
+
+
+class VariBadWrapper(gymnasium.Env[Any, Any]):
+    """A trial as one Gymnasium episode: k episodes of one task, so k(H+1)-1 steps (k*H with `boundary=legacy`).
+
+    `reset(seed=, options={"task": vector})` starts a trial of that task, or of a task drawn from the family's training split. The
+    observation ends with the task when `oracle`, and with the new-episode flag when k > 1. `info` tells what happens inside: `task`,
+    `episode`, `episode_start`, `terminated`, `truncated` (of the inner episode) and the family's own numbers.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 - Gymnasium declares it so
+
+    def __init__(self, manager: ParallelEnvManager, *, boundary: Boundary = Boundary.reset_obs, render_mode: str | None = None) -> None:
+        if manager.num_envs != 1:
+            raise ValueError(f"VariBadWrapper is the face of one slot; this manager has {manager.num_envs}.")
+        self._manager = manager
+        self._boundary = boundary
+        self._running = False
+        self.render_mode = render_mode
+        self.observation_space = manager.single_observation_space
+        self.action_space = manager.single_action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start a trial."""
+        super().reset(seed=seed)
+        unknown = set(options or {}) - {"task"}
+        if unknown:
+            raise ValueError(f"reset(options=...) knows only 'task', not {sorted(unknown)}.")
+        task = (options or {}).get("task")
+        tasks = self._manager.sample_tasks(1, rng=self.np_random) if task is None else [task]
+        self._manager.reset(tasks, seeds=[int(self.np_random.integers(2**63))])
+        self._running = True
+        return self._obs(), self._info()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One step of the inner episode; after its last row, the start of the next (the action is ignored)."""
+        if not self._running:
+            raise gymnasium.error.ResetNeeded("The trial is over, or was never started: call reset().")
+        rows = self._manager.step(np.asarray(action)[None])
+        reward, trial_end = float(rows.reward[0]), bool(rows.trial_end[0])
+        terminated, truncated = bool(rows.terminated[0]), bool(rows.truncated[0])
+        obs, info = self._obs(), self._info()
+        if self._boundary is Boundary.legacy and (terminated or truncated) and not trial_end:
+            self._manager.step(np.asarray(action)[None])
+            info["start_state"] = self._obs()
+            obs = self._with_flag(obs)
+        self._running = not trial_end
+        return obs, reward, terminated and trial_end, truncated and trial_end, info
+
+    def render(self) -> Any:
+        """An RGB picture, when made with `render_mode="rgb_array"`."""
+        return self._manager.render(0) if self.render_mode == "rgb_array" else None
+
+    def close(self) -> None:
+        """Free the environment."""
+        self._manager.close()
+
+    def _obs(self) -> Any:
+        obs = self._manager.rows.obs
+        return {key: part[0].copy() for key, part in obs.items()} if isinstance(obs, dict) else obs[0].copy()
+
+    def _with_flag(self, obs: Any) -> Any:
+        if isinstance(obs, dict):
+            obs["new_episode"][:] = 1.0
+        else:
+            obs[-1] = 1.0
+        return obs
+
+    def _info(self) -> dict[str, Any]:
+        return self._manager.info_of(0)

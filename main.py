@@ -1,0 +1,105 @@
+"""Retrial's front door: compose the config, check it, hand it to the Learner."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+# Spawned workers import this file again: what is imported here, every worker imports.
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from policies.config import Config
+    from policies.learner import Learner
+
+
+def main() -> int:
+    """Run one command line; the exit code is 2 for a mistake in it, before anything is created."""
+    from configs.cli import read
+    from utils.options import OptionError
+
+    try:
+        request = read(sys.argv[1:])
+    except OptionError as mistake:
+        print(mistake, file=sys.stderr)
+        return 2
+    if request.text is not None:
+        print(request.text)
+        return 0
+    if request.config is not None and request.run_dir is not None:
+        _run(_resume if request.way == "resume" else _evaluate, request.config, request.run_dir)
+        return 0
+
+    import hydra
+
+    sys.argv[1:] = request.words
+    hydra.main(version_base="1.3", config_path="configs", config_name="config")(job)()
+    return 0
+
+
+def job(composed: Any) -> float:
+    """One run, in the folder that Hydra made for it; returns what a sweeper may maximise."""
+    from pathlib import Path
+
+    from hydra.core.hydra_config import HydraConfig
+
+    from configs.compose import to_config
+
+    _leave_loky()
+    return _run(_train, to_config(composed), Path(HydraConfig.get().runtime.output_dir))
+
+
+def _train(learner: Learner, config: Config, run_dir: Path) -> float:
+    from configs.runs import save
+
+    save(config, run_dir)
+    return learner.train()
+
+
+def _resume(learner: Learner, config: Config, run_dir: Path) -> float:
+    learner.load()
+    return _train(learner, config, run_dir)
+
+
+def _evaluate(learner: Learner, config: Config, run_dir: Path) -> float:
+    learner.load()
+    for name, value in learner.evaluate().items():
+        print(f"{name:<40} {value:10.3f}")
+    return 0.0
+
+
+def _run(act: Callable[[Learner, Config, Path], float], config: Config, run_dir: Path) -> float:
+    """Act with a learner; what the environment, the machine or the user did is a sentence and an exit code, not a traceback."""
+    from envs.backends.base import BackendError
+    from envs.parallel_env_manager import WorkerError
+    from policies.learner import Learner
+    from utils.checkpoint import CheckpointError
+    from utils.options import OptionError
+    from utils.run_lock import RunLockError
+
+    try:
+        with Learner(config, run_dir) as learner:
+            result = act(learner, config, run_dir)
+            stop_signal = learner.stop_signal
+    except (BackendError, CheckpointError, OptionError, RunLockError, WorkerError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
+    if stop_signal is not None:
+        sys.exit(128 + stop_signal)
+    return result
+
+
+def _leave_loky() -> None:
+    """Joblib's launcher sets a start method that only joblib's own processes understand; workers under it would die at birth."""
+    import multiprocessing
+
+    if multiprocessing.get_start_method(allow_none=True) == "loky":
+        multiprocessing.set_start_method("fork", force=True)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,96 @@
+"""What an agent is built from, what it reads, and what it gives: the words between the collector, the agent and the algorithms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from gymnasium import spaces
+from torch import Tensor
+
+from buffers.base import Obs
+from policies.memory.base import Memory, MemoryConfig
+from utils.options import option
+
+
+class Arch(Enum):
+    """Who remembers: nobody; actor and critic; the critic alone."""
+
+    Markov = "Markov"
+    Memory = "Memory"
+    Memory_Markov = "Memory_Markov"
+
+
+@dataclass
+class AgentConfig:
+    """The parts of an agent and their sizes; an embedding of size 0 switches an input of the memory off."""
+
+    arch: Arch = option(Arch.Memory, "Markov, Memory (actor and critic remember) or Memory_Markov (only the critic does)")
+    action_embedding: int = option(16, "size of the previous action's embedding in the memory's input; 0 leaves it out", low=0)
+    reward_embedding: int = option(16, "size of the previous reward's embedding in the memory's input; 0 leaves it out", low=0)
+    obs_embedding: int = option(32, "size of the observation's embedding in the memory's input; 0 leaves it out", low=0)
+    shortcut_embedding: int = option(32, "size of the embedding of the current observation that goes past the memory; 0 leaves it out", low=0)
+    hidden: list[int] = option([128, 128], "layers of the policy's and the critic's heads", low=1)
+
+
+@dataclass(frozen=True)
+class AgentSpec:
+    """What an agent is built from; its first parameters are a function of it, the seed included."""
+
+    obs_space: spaces.Box | spaces.Dict
+    action_space: spaces.Box | spaces.Discrete
+    config: AgentConfig
+    memory: type[Memory]
+    memory_config: MemoryConfig
+    device: str = "cpu"
+    seed: int = 0
+
+
+class Inputs(Protocol):
+    """The fields of a row that an agent reads: those of the rows of all slots and of a Batch alike."""
+
+    obs: Obs
+    reward: Tensor
+    prev_action: Tensor
+    trial_start: Tensor
+
+
+@dataclass
+class PolicyRows:
+    """Rows of all N slots as tensors on the policy's device."""
+
+    obs: Obs
+    reward: Tensor
+    """[N] float32"""
+    prev_action: Tensor
+    trial_start: Tensor
+    """[N] bool"""
+
+
+class Distribution(Protocol):
+    """A distribution over actions, with leading dimensions [...]; whatever head made it."""
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """[..., A] the action that this noise picks."""
+        ...
+
+    def mode(self) -> Tensor:
+        """[..., A] the deterministic action."""
+        ...
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """[...] log-probability (density) of an action."""
+        ...
+
+
+@dataclass
+class Outputs:
+    """What an agent says of every row of a batch."""
+
+    policy: Distribution
+    """Over [T, B]."""
+    actor_features: Tensor
+    """[T, B, F] what the actor remembers at each row; F = 0 where it does not."""
+    critic_features: Tensor
+    """[T, B, F] what the critic remembers at each row; F = 0 where it does not."""

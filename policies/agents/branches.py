@@ -1,0 +1,90 @@
+"""Branches: what an actor or a critic remembers at each row. A Markov branch remembers nothing, in zero features."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from buffers.base import Batch, Obs
+from policies.agents.base import AgentSpec, Inputs, PolicyRows
+from policies.memory.base import State
+
+
+def vector(obs: Obs) -> Tensor:
+    """[..., D] an observation as the networks read it."""
+    assert isinstance(obs, Tensor), "checked where the agent was built"
+    return obs.float()
+
+
+class Branch(nn.Module, ABC):
+    """Features of rows, [N, out_dim] one step at a time or [T, B, out_dim] over a batch."""
+
+    out_dim: int
+
+    @abstractmethod
+    def initial_state(self, num_slots: int) -> State:
+        """What is remembered before the first row."""
+
+    @abstractmethod
+    def step(self, rows: PolicyRows, state: State) -> tuple[Tensor, State]:
+        """The next row of every slot."""
+
+    @abstractmethod
+    def unroll(self, batch: Batch, state: State | None = None) -> Tensor:
+        """All rows of a batch, from `state` or the initial one."""
+
+
+class MarkovBranch(Branch):
+    """No features: the heads see the current row alone."""
+
+    out_dim = 0
+
+    def initial_state(self, num_slots: int) -> State:
+        """Nothing."""
+        return {}
+
+    def step(self, rows: PolicyRows, state: State) -> tuple[Tensor, State]:
+        """[N, 0]."""
+        return vector(rows.obs)[:, :0], state
+
+    def unroll(self, batch: Batch, state: State | None = None) -> Tensor:
+        """[T, B, 0]."""
+        return vector(batch.obs)[..., :0]
+
+
+class MemoryBranch(Branch):
+    """Embeds previous action, reward and observation, each by itself, and remembers them."""
+
+    def __init__(self, spec: AgentSpec, obs_dim: int, action_dim: int) -> None:
+        super().__init__()
+        sizes = {
+            "prev_action": (action_dim, spec.config.action_embedding),
+            "reward": (1, spec.config.reward_embedding),
+            "obs": (obs_dim, spec.config.obs_embedding),
+        }
+        self.embeddings = nn.ModuleDict({name: nn.Linear(inputs, size) for name, (inputs, size) in sizes.items() if size})
+        in_dim = sum(size for _, size in sizes.values())
+        if not in_dim:
+            raise ValueError("The memory has nothing to read: agent.action_embedding, agent.reward_embedding and agent.obs_embedding are all 0.")
+        self.memory = spec.memory(spec.memory_config, in_dim)
+        self.out_dim = self.memory.out_dim
+
+    def initial_state(self, num_slots: int) -> State:
+        """The memory's."""
+        return self.memory.initial_state(num_slots)
+
+    def step(self, rows: PolicyRows, state: State) -> tuple[Tensor, State]:
+        """[N, out_dim]; only a trial's start forgets."""
+        out, state = self.memory(self._embed(rows)[None], state, rows.trial_start[None])
+        return out[0], state
+
+    def unroll(self, batch: Batch, state: State | None = None) -> Tensor:
+        """[T, B, out_dim]; only a trial's start forgets."""
+        start = self.initial_state(batch.shape[1]) if state is None else state
+        return self.memory(self._embed(batch), start, batch.trial_start)[0]
+
+    def _embed(self, inputs: Inputs) -> Tensor:
+        values = {"prev_action": inputs.prev_action, "reward": inputs.reward[..., None], "obs": vector(inputs.obs)}
+        return torch.relu(torch.cat([embed(values[name]) for name, embed in self.embeddings.items()], -1))

@@ -1,0 +1,67 @@
+"""The run's configuration as plain dataclasses: what `main.py` makes of the composed YAML, once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from envs.backends.base import BackendConfig
+from envs.base import EnvConfig
+from policies.agents.base import AgentConfig
+from policies.algorithms.base import AlgorithmConfig
+from policies.memory.base import MemoryConfig
+from utils.options import option
+from utils.wandb_run import WandbConfig
+
+
+class DeviceName(Enum):
+    """Where the agent lives; auto takes an accelerator where there is one."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+    mps = "mps"
+
+
+@dataclass
+class TrainConfig:
+    """How long, and in which rhythm, to collect and to learn."""
+
+    n_env_steps_total: int = option(1_000_000, "env steps of the whole run, the random pool included", low=1)
+    num_rollouts_per_iter: int = option(24, "trials collected in each iteration", low=1)
+    num_init_rollouts_pool: int = option(100, "trials of random actions before the first update", low=0)
+    updates_per_step: float = option(0.02, "gradient updates per env step collected", low=0)
+    buffer_size: int = option(1_000_000, "capacity of the replay, in env steps", low=1)
+
+
+@dataclass
+class EvaluationConfig:
+    """When and how to evaluate on the saved task lists."""
+
+    every: int = option(50_000, "env steps between evaluations; one more at the end", low=1)
+    episodes_per_trial: int | None = option(None, "episodes in a trial of evaluation; null takes as many as in training", low=1)
+    trials_per_task: int = option(1, "trials of every task of a list", low=1)
+    stochastic: bool = option(False, "evaluate with sampled actions too")
+
+
+@dataclass
+class Config:
+    """Everything that defines a run."""
+
+    env: EnvConfig
+    agent: AgentConfig
+    memory: MemoryConfig
+    algorithm: AlgorithmConfig
+    backend: BackendConfig
+    train: TrainConfig
+    evaluation: EvaluationConfig
+    wandb: WandbConfig
+    num_parallel_workers: int | None = option(None, "worker processes; 1 steps in this process; null does too, with the family's own threads", low=1)
+    num_slots: int | None = option(None, "N, environments stepped together, part of the experiment; null: num_rollouts_per_iter, at most 64", low=1)
+    seed: int = option(0, "root of every random stream", low=0)
+    device: DeviceName = option(DeviceName.auto, "auto, cpu, cuda or mps")
+    deterministic: bool = option(False, "use torch's deterministic algorithms, and refuse what has none")
+    profile: bool = option(False, "print the top of a profile at the end")
+    checkpoint_every: int = option(100_000, "env steps between checkpoints; one more at the end", low=1)
+    resume: str | None = option(None, "a run folder to continue, bit for bit")
+    evaluate: str | None = option(None, "a run folder whose last checkpoint to evaluate")

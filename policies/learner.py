@@ -1,0 +1,269 @@
+"""The Learner: owns the environments, the agent, the replay and the records of one run, and advances it stage by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from buffers.replay import Replay
+from envs.base import EnvConfig
+from envs.meta.make_env import make_family
+from envs.parallel_env_manager import ParallelEnvManager
+from policies.agents.base import AgentSpec
+from policies.algorithms import ALGORITHMS
+from policies.config import Config
+from policies.evaluation import TaskLists, evaluate_list, held_out_name
+from policies.memory import MEMORIES
+from policies.progress import Counters, by_episode
+from policies.rollout import AgentActor, Plan, RandomActor, WaveResult, run_wave
+from policies.run_record import RunRecord
+from policies.setup import check_replay_fits, prepare_torch, settle_backend, slots_of
+from policies.snapshots import Snapshots
+from policies.training import Training
+from utils.checkpoint import CheckpointError
+from utils.seeding import Phase, Purpose, generator
+from utils.stop_signal import StopSignal
+from utils.stopwatch import Stopwatch
+
+
+class Learner:
+    """One run: `Learner(config, run_dir).train()`.
+
+    Without a `run_dir` nothing is written. What a run does next is all in `counters`, so it can stop before every stage and every update,
+    and `load()` goes on from there bit for bit.
+    """
+
+    def __init__(self, config: Config, run_dir: Path | None = None) -> None:
+        self.config = config
+        self.run_dir = run_dir
+        self.device = prepare_torch(config)
+        self.watch = Stopwatch()
+        common = {item.name for item in fields(EnvConfig)}
+        options = {item.name: getattr(config.env, item.name) for item in fields(config.env) if item.name not in common}
+        self.init_env(
+            "meta",
+            config.env.family,
+            config.env.max_rollouts_per_task,
+            config.env.num_train_tasks,
+            config.env.num_eval_tasks,
+            num_parallel_workers=settle_backend(config),
+            max_episode_steps=config.env.max_episode_steps,
+            oracle=config.env.oracle,
+            **options,
+        )
+        self._build()
+        self.counters = Counters(next_evaluation=config.evaluation.every)
+        self.loss_sums: dict[str, torch.Tensor] = {}
+        self._sampling = generator(config.seed, Phase.UPDATE, 0)
+        self._snapshots = None
+        if run_dir is not None:
+            self._snapshots = Snapshots(run_dir / "checkpoints", algorithm=self.algorithm, replay=self.replay, sampling=self._sampling)
+        self.record: RunRecord | None = None
+        self._resumed: dict[str, Any] = {}
+        self._stop = StopSignal()
+
+    @property
+    def stop_signal(self) -> int | None:
+        """The signal that ended training, if one did."""
+        return self._stop.received
+
+    # -- what it owns --------------------------------------------------------------------------------------------------------------------
+
+    def init_env(
+        self,
+        env_type: str,
+        env_name: str,
+        max_rollouts_per_task: int,
+        num_train_tasks: int | None,
+        num_eval_tasks: int,
+        num_parallel_workers: int = 4,
+        **family_options: Any,
+    ) -> None:
+        """Make the family, its task lists, and the environments to train and to evaluate in."""
+        if env_type != "meta":
+            raise ValueError(f"env_type={env_type!r} is not known; there is only 'meta'.")
+        regime = {"max_rollouts_per_task": max_rollouts_per_task, "num_train_tasks": num_train_tasks, "num_eval_tasks": num_eval_tasks}
+        self.family = make_family(env_name, **regime, **family_options)
+        self.num_parallel_workers = num_parallel_workers
+        self.tasks = TaskLists.draw(self.family, self.config.seed)
+        self.train_tasks = self.tasks.train
+        self.eval_tasks = self.tasks.evaluation[held_out_name(self.family.spec)]
+        self.train_env_parallel = self._manager(num_parallel_workers) if num_parallel_workers > 1 else None
+
+    @cached_property
+    def train_env(self) -> ParallelEnvManager:
+        """The sequential environment: the same slots, in this process."""
+        return self._manager(1)
+
+    @cached_property
+    def eval_env(self) -> ParallelEnvManager:
+        """The environment of evaluation, with slots of its own."""
+        return self._manager(self.num_parallel_workers, self.config.evaluation.episodes_per_trial)
+
+    def _manager(self, num_workers: int, episodes_per_trial: int | None = None) -> ParallelEnvManager:
+        env = self.family.config
+        return ParallelEnvManager(
+            self.family,
+            slots_of(self.config),
+            episodes_per_trial=episodes_per_trial or env.max_rollouts_per_task,
+            num_workers=num_workers,
+            seed=self.config.seed,
+            oracle=env.oracle,
+            new_episode_flag=env.max_rollouts_per_task > 1,
+            backend=self.config.backend,
+        )
+
+    @property
+    def env(self) -> ParallelEnvManager:
+        """Where training collects."""
+        return self.train_env if self.train_env_parallel is None else self.train_env_parallel
+
+    @property
+    def sampling_state(self) -> Mapping[str, Any]:
+        """Where the stream is that draws batches from the replay."""
+        return self._sampling.bit_generator.state
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """The worker processes that are running now."""
+        made = [self.train_env_parallel, self.__dict__.get("eval_env")]
+        return [pid for env in made if env is not None for pid in env.pids]
+
+    def _build(self) -> None:
+        """Agent, algorithm and replay."""
+        config, env = self.config, self.env
+        memory = MEMORIES[config.memory.name]
+        init_seed, noise_seed = generator(config.seed, Phase.UPDATE, 1).integers(2**63, size=2).tolist()
+        spec = AgentSpec(env.single_observation_space, env.single_action_space, config.agent, memory, config.memory, self.device, init_seed)
+        algorithm = ALGORITHMS[config.algorithm.name]
+        self.needs = algorithm.needs(config.algorithm, config.agent.arch)
+        self.agent = algorithm.make_agent(config.algorithm, spec)
+        self.algorithm = algorithm(config.algorithm, self.agent, seed=noise_seed)
+        capacity = max(
+            config.train.buffer_size // (env.episodes_per_trial * env.max_episode_steps),
+            config.train.num_rollouts_per_iter,
+            config.train.num_init_rollouts_pool,
+        )
+        storage = {
+            "obs_space": env.single_observation_space,
+            "action_space": env.single_action_space,
+            "capacity_trials": capacity,
+            "rows_per_trial": env.rows_per_trial,
+        }
+        check_replay_fits(Replay.bytes_needed(**storage))
+        self.replay = Replay(**storage, device=self.device)
+
+    # -- the three verbs -----------------------------------------------------------------------------------------------------------------
+
+    def collect_rollouts_parallel(self, num_rollouts: int, random_actions: bool = False, parallel_env: ParallelEnvManager | None = None) -> int:
+        """Run `num_rollouts` trials into the replay; the env steps taken. Without a `parallel_env`, sequentially, through the same code."""
+        return self.collect(num_rollouts, random_actions, parallel_env).env_steps
+
+    def collect(self, num_rollouts: int, random_actions: bool, parallel_env: ParallelEnvManager | None) -> WaveResult:
+        """The same, with all that happened in the trials."""
+        counters = self.counters
+        env = self.train_env if parallel_env is None else parallel_env
+        phase, first = (Phase.WARMUP, counters.warmup_trials) if random_actions else (Phase.TRAIN, counters.trials)
+        tasks = np.concatenate([self._task_of(phase, first + index) for index in range(num_rollouts)])
+        actor = RandomActor() if random_actions else AgentActor(self.agent, device=self.device)
+        plan = Plan(self.config.seed, phase, first, tasks)
+        result = run_wave(env, actor, plan, sink=self.replay, watch=self.watch, tick=self.tick)
+        counters.count(result, warmup=random_actions)
+        return result
+
+    def _task_of(self, phase: Phase, number: int) -> np.ndarray[Any, Any]:
+        """[1, task_dim] the task of a trial: from the list, or a new one."""
+        rng = generator(self.config.seed, phase, Purpose.TASK, number)
+        if self.train_tasks is None:
+            return self.family.sample_tasks(rng, 1, "train")
+        return self.train_tasks[[rng.integers(len(self.train_tasks))]]
+
+    def update(self, num_updates: int = 1) -> dict[str, float]:
+        """That many gradient updates; their mean metrics."""
+        sums: dict[str, torch.Tensor] = {}
+        for _ in range(num_updates):
+            for name, value in self.update_once().items():
+                sums[name] = sums.get(name, torch.zeros_like(value)) + value
+        return {name: float(value) / num_updates for name, value in sums.items()}
+
+    def update_once(self) -> dict[str, torch.Tensor]:
+        """One gradient update; its metrics, still on the device."""
+        batch = self.replay.sample(self.needs, self._sampling)
+        self.watch.lap("buffer")
+        metrics = self.algorithm.update(batch)
+        self.watch.lap("update")
+        self.counters.updates += 1
+        return metrics
+
+    def evaluate(self) -> dict[str, float]:
+        """Mean return (and success) by episode index on every task list, deterministic, and stochastic too where the config says so."""
+        metrics: dict[str, float] = {}
+        evaluation = self.config.evaluation
+        for sampled in [False, True] if evaluation.stochastic else [False]:
+            actor = AgentActor(self.agent, device=self.device, deterministic=not sampled)
+            for name, tasks in self.tasks.evaluation.items():
+                key = f"eval/{name}{'_stochastic' if sampled else ''}"
+                result = evaluate_list(
+                    self.eval_env, actor, tasks, seed=self.config.seed, trials_per_task=evaluation.trials_per_task, tick=self._tick_evaluation
+                )
+                metrics |= by_episode(f"{key}/return", result.returns.mean(0))
+                if self.family.spec.success:
+                    metrics |= by_episode(f"{key}/success", result.successes.mean(0))
+        self.watch.lap("evaluate")
+        return metrics
+
+    def train(self) -> float:
+        """Go on until `train.n_env_steps_total`, or a signal; the last evaluation's return in the last episode on unseen tasks."""
+        with self._stop, RunRecord(self.config, self.run_dir, self._resumed) as record:
+            self.record = record
+            record.open(self)
+            Training(self).run()
+            self.save()
+            record.finish(self)
+        return record.final_return
+
+    def tick(self, wave: WaveResult | None = None) -> bool:
+        """Once a round and once an update: show how far it has come; whether to stop."""
+        if self.record is not None:
+            self.record.show(self, 0 if wave is None else wave.env_steps)
+        return self._stop.received is not None
+
+    def _tick_evaluation(self, wave: WaveResult) -> bool:
+        return self.tick()  # its env steps are not the run's
+
+    # -- to and from the disk ------------------------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write a checkpoint into the run folder."""
+        if self._snapshots is None:
+            return
+        self.watch.lap("other")
+        self._snapshots.save(self.counters, self.loss_sums, self.record.facts() if self.record else {})
+        self.watch.lap("checkpoint")
+
+    def load(self) -> None:
+        """Go on from the newest good checkpoint of the run folder."""
+        restored = None if self._snapshots is None else self._snapshots.load()
+        if restored is None:
+            raise CheckpointError(f"There is no checkpoint to load in {self.run_dir}.")
+        self.counters, self.loss_sums, self._resumed = restored.counters, restored.loss_sums, restored.facts
+
+    def close(self) -> None:
+        """Stop the environments; idempotent."""
+        for name in ("train_env", "eval_env"):
+            if name in self.__dict__:  # made only where it was asked for
+                self.__dict__[name].close()
+        if self.train_env_parallel is not None:
+            self.train_env_parallel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,46 @@
+"""The contract of a memory: a recurrence over rows that acts (T = 1) and learns (T > 1) through one `forward`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from utils.options import option
+
+State = dict[str, Tensor]
+"""Everything a memory carries from row to row; every leaf is batch-first, [B, ...]."""
+
+
+@dataclass
+class MemoryConfig:
+    """Options that every memory has; a memory adds its own in a subclass (`name` is the registry name)."""
+
+    name: str = option("???", "the memory's name in the registry")
+    hidden_size: int = option(128, "width of the memory", low=1)
+
+
+class Memory(nn.Module, ABC):
+    """Built as `cls(config, in_dim)`. Rows of one column never see another column, and row t never sees row t+1."""
+
+    Config: ClassVar[type[MemoryConfig]] = MemoryConfig
+    stores_state: ClassVar[bool]
+    """May a window start from a stored state? (A transformer: no, it reads whole trials.)"""
+    out_dim: int
+
+    @abstractmethod
+    def __init__(self, config: Any, in_dim: int) -> None:
+        super().__init__()
+
+    @abstractmethod
+    def initial_state(self, batch_size: int) -> State:
+        """The state that knows nothing, all zeros, on the module's device."""
+
+    @abstractmethod
+    def forward(self, x: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
+        """x [T, B, in_dim], reset [T, B] bool -> (out [T, B, out_dim], state after the last row).
+
+        `reset[t]` forgets before reading `x[t]`, and no gradient crosses it. The state passed in is consumed: do not use it again.
+        """

@@ -1,0 +1,30 @@
+"""Which row's value follows a row: the target rule, as pure functions on the rows of a batch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from buffers.base import Batch
+
+
+def successor(batch: Batch, *, whole_trial: bool, timeout_bootstrap: bool = True) -> tuple[Tensor, Tensor]:
+    """(index, carries), both [T, B]: target[t] = reward[t+1] + discount * carries[t] * V[index[t]], for rows that train.
+
+    The value after row t is V[t+1]. Where row t+1 ended its episode, and the return goes on (`whole_trial`, not the trial's end), it is
+    V[t+2], the next start row, with no reward and no further discount. Where the return stops, an end that the environment made is worth 0
+    (also if the time was up), and a time limit is worth the value of the ended row itself, if it bootstraps.
+    """
+    num_rows = batch.shape[0]
+    after = torch.arange(num_rows, device=batch.reward.device)[:, None].add(1).expand(batch.shape)
+    goes_on = batch.ended & ~batch.trial_end if whole_trial else torch.zeros_like(batch.ended)
+    stops = batch.ended & ~goes_on
+    worthless = stops & batch.terminated if timeout_bootstrap else stops
+    index = after + _next(goes_on).long()
+    carries = ~_next(worthless)
+    return index.clamp(max=num_rows - 1), carries.to(batch.reward.dtype)
+
+
+def _next(flags: Tensor) -> Tensor:
+    """[T, B] the flags of row t+1 at row t; False at the last."""
+    return torch.cat([flags[1:], torch.zeros_like(flags[:1])])

@@ -1,0 +1,89 @@
+"""Snapshots of a run: everything that decides what comes next, saved so that going on from one changes nothing."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from buffers.replay import Replay
+from policies.algorithms.base import Algorithm
+from policies.progress import Counters
+from utils.checkpoint import CheckpointError, CheckpointStore
+
+MOST_FAILURES = 3
+"""Saves that may fail in a row before the run stops."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Restored:
+    """What a snapshot gives back besides the algorithm and the replay, which are restored in place."""
+
+    counters: Counters
+    loss_sums: dict[str, torch.Tensor]
+    facts: dict[str, Any]
+
+
+class Snapshots:
+    """Saves and loads one run. The replay is written incrementally: a save writes the trials that came since the last one."""
+
+    def __init__(self, folder: Path, *, algorithm: Algorithm, replay: Replay, sampling: np.random.Generator) -> None:
+        self._store = CheckpointStore(folder)
+        self._algorithm = algorithm
+        self._replay = replay
+        self._sampling = sampling
+        self._segments: list[tuple[int, int]] = []
+        self.saved_at: tuple[str, int, int] | None = None
+
+    def save(self, counters: Counters, loss_sums: dict[str, torch.Tensor], facts: dict[str, Any]) -> None:
+        """Write a snapshot, unless nothing has happened since the last one."""
+        now = (counters.stage, counters.env_steps, counters.updates)
+        if now == self.saved_at:
+            return
+        self._cut_segments()
+        try:
+            self._store.save(
+                counters.env_steps,
+                tensors={"algorithm": self._algorithm.state_dict(), "loss_sums": dict(loss_sums)},
+                facts=facts | {"counters": counters.state_dict(), "sampling": self._sampling.bit_generator.state, "segments": self._segments},
+                segments={_name(*segment): partial(self._replay.export, *segment) for segment in self._segments},
+            )
+        except CheckpointError as error:
+            if self._store.failures >= MOST_FAILURES:
+                raise
+            _log.warning("%s Training goes on; the last good checkpoint is untouched.", error)
+            return
+        self.saved_at = now
+
+    def _cut_segments(self) -> None:
+        """One more segment for the new trials; those that the ring has overwritten are let go."""
+        oldest = max(0, self._replay.num_added - self._replay.capacity)
+        first = max(self._segments[-1][1] if self._segments else 0, oldest)
+        if first < self._replay.num_added:
+            self._segments.append((first, self._replay.num_added))
+        self._segments = [segment for segment in self._segments if segment[1] > oldest]
+
+    def load(self) -> Restored | None:
+        """Restore the newest good snapshot; None where there is none."""
+        checkpoint = self._store.latest()
+        if checkpoint is None:
+            return None
+        facts = checkpoint.facts
+        self._segments = [(first, stop) for first, stop in facts["segments"]]
+        self._replay.restore(checkpoint.segments[_name(*segment)] for segment in self._segments)
+        self._algorithm.load_state_dict(checkpoint.tensors["algorithm"])
+        self._sampling.bit_generator.state = facts["sampling"]
+        counters = Counters.from_state_dict(facts["counters"])
+        self.saved_at = (counters.stage, counters.env_steps, counters.updates)
+        return Restored(counters, checkpoint.tensors["loss_sums"], facts)
+
+
+def _name(first: int, stop: int) -> str:
+    return f"trials-{first:09d}-{stop:09d}"

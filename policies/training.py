@@ -1,0 +1,94 @@
+"""The training loop, stage by stage: collect, update, evaluate, and a line of metrics, from wherever the counters stand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from policies.progress import Stage, by_episode
+from policies.rollout import WaveInterrupted, WaveResult
+
+if TYPE_CHECKING:
+    from policies.learner import Learner
+
+
+class Training:
+    """Runs a learner until its env steps are taken or it is asked to stop; every stage can be left and entered again by a resume."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+        self._config = learner.config
+
+    def run(self) -> None:
+        """Go from stage to stage."""
+        stages = {Stage.random_pool: self._fill_pool, Stage.collect: self._collect, Stage.update: self._update, Stage.evaluate: self._conclude}
+        counters = self._learner.counters
+        while self._learner.stop_signal is None:
+            if counters.stage == Stage.collect.value and counters.env_steps >= self._config.train.n_env_steps_total:
+                return
+            try:
+                stages[Stage(counters.stage)]()
+            except WaveInterrupted:
+                return
+
+    def _fill_pool(self) -> None:
+        num = self._config.train.num_init_rollouts_pool
+        if num:
+            self._note("pool", self._learner.collect(num, True, self._learner.train_env_parallel))
+        self._earn_updates(self._learner.counters.env_steps)
+
+    def _collect(self) -> None:
+        result = self._learner.collect(self._config.train.num_rollouts_per_iter, False, self._learner.train_env_parallel)
+        self._learner.counters.iteration += 1
+        self._note("train", result)
+        self._earn_updates(result.env_steps)
+
+    def _note(self, prefix: str, result: WaveResult) -> None:
+        """Put a wave into the line of metrics."""
+        record = self._learner.counters.record
+        record |= by_episode(f"{prefix}/return", result.returns.mean(0))
+        record[f"{prefix}/trial_steps"] = float(result.lengths.sum(1).mean())
+        if self._learner.family.spec.success:
+            record |= by_episode(f"{prefix}/success", result.successes.mean(0))
+
+    def _earn_updates(self, env_steps: int) -> None:
+        counters = self._learner.counters
+        counters.update_credit += env_steps * self._config.train.updates_per_step
+        counters.updates_due = int(counters.update_credit)
+        counters.update_credit -= counters.updates_due
+        counters.stage = Stage.update.value
+
+    def _update(self) -> None:
+        counters, sums = self._learner.counters, self._learner.loss_sums
+        while counters.updates_due:
+            if self._learner.tick():
+                return
+            for name, value in self._learner.update_once().items():
+                sums[name] = sums.get(name, torch.zeros_like(value)) + value
+            counters.updates_in_record += 1
+            counters.updates_due -= 1
+        counters.stage = Stage.evaluate.value
+
+    def _conclude(self) -> None:
+        """Evaluate if it is time, write the iteration's line, and save if it is time."""
+        learner, counters = self._learner, self._learner.counters
+        if counters.env_steps >= min(counters.next_evaluation, self._config.train.n_env_steps_total):
+            counters.record |= learner.evaluate()
+            counters.next_evaluation = _after(counters.env_steps, self._config.evaluation.every)
+        losses = {f"loss/{name}": float(value) / counters.updates_in_record for name, value in learner.loss_sums.items()}
+        progress = {"iteration": counters.iteration, "updates": counters.updates, "trials": counters.trials + counters.warmup_trials}
+        if learner.record is not None:
+            learner.record.line(learner, {**progress, **counters.record, **losses})
+        learner.loss_sums.clear()
+        counters.record = {}
+        counters.updates_in_record = 0
+        counters.stage = Stage.collect.value
+        if counters.env_steps >= counters.next_checkpoint:
+            counters.next_checkpoint = _after(counters.env_steps, self._config.checkpoint_every)
+            learner.save()
+
+
+def _after(env_steps: int, every: int) -> int:
+    """The next multiple of `every`."""
+    return (env_steps // every + 1) * every

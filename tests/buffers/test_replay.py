@@ -1,0 +1,259 @@
+"""Replay: with rows that count, what comes out is consecutive, aligned and was put in."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from buffers.base import Batch, Needs, Sample
+from buffers.replay import Replay
+from envs.base import EnvSpec, Layout
+from tests.trials import Trial, make_replay, make_rows, make_trials, play
+
+FLAGS = ("terminated", "truncated", "episode_start", "trial_start", "trial_end")
+
+
+def needs(sample: Sample, *, batch_size: int = 32, window: int = 0) -> Needs:
+    return Needs(on_policy=False, sample=sample, batch_size=batch_size, window=window)
+
+
+ALL_NEEDS = [
+    needs(Sample.trials),
+    needs(Sample.transitions),
+    needs(Sample.windows, window=1),
+    needs(Sample.windows, window=3),
+    needs(Sample.windows, window=50),
+]
+
+
+def check_column(batch: Batch, column: int, trials: list[Trial], *, window: int) -> None:
+    """One column against the trial that it says it is from."""
+    assert isinstance(batch.obs, torch.Tensor)
+    valid = batch.valid[:, column].numpy()
+    count = int(valid.sum())
+    assert valid[:count].all(), "padding stands at the end only"
+    trial, start = trials[int(batch.obs[0, column, 0])], int(batch.obs[0, column, 1])
+    span = slice(start, start + count)
+    for name in ("obs", "action", "reward", "prev_action", *FLAGS):
+        values = getattr(batch, name)[:, column].numpy()
+        np.testing.assert_array_equal(values[:count], getattr(trial, name)[span], err_msg=name)
+        assert not values[count:].any(), f"{name} is not zero in the padding"
+    trains = batch.trains[:, column].numpy()
+    assert not (trains & ~valid).any()
+    last = int(np.flatnonzero(trains)[-1]) if trains.any() else 0
+    np.testing.assert_array_equal(trains[: last + 1], ~trial.ended[start : start + last + 1])
+    assert last < window
+    if not trial.ended[start + last + 1] or trial.trial_end[start + last + 1]:
+        assert count >= last + 2, "the row after a training row is there"
+    else:
+        assert count >= last + 3, "and where that ended an episode, the start of the next"
+
+
+@pytest.mark.parametrize("asked", ALL_NEEDS, ids=lambda asked: f"{asked.sample.name}-{asked.window}")
+@pytest.mark.parametrize("seed", range(6))
+def test_what_comes_out_is_consecutive_aligned_and_was_put_in(asked: Needs, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    k, horizon, num_slots = int(rng.integers(1, 4)), int(rng.integers(1, 7)), int(rng.integers(1, 6))
+    trials = make_trials(seed, 11, k=k, horizon=horizon, fall=rng.choice([0.0, 0.3]))
+    replay = make_replay(capacity=8, k=k, horizon=horizon)
+    for first, stop in ((0, 5), (5, 6), (6, 11)):
+        play(replay, trials[first:stop], num_slots=num_slots)
+        batch = replay.sample(asked, rng)
+        assert isinstance(batch.obs, torch.Tensor)
+        numbers = batch.obs[0, :, 0].int().tolist()
+        assert set(numbers) <= set(range(max(0, stop - 8), stop))
+        for column in range(asked.batch_size):
+            window = {Sample.trials: 10**6, Sample.transitions: 1, Sample.windows: asked.window}[asked.sample]
+            check_column(batch, column, trials, window=window)
+    assert replay.num_added == 11
+    assert replay.num_transitions == len(replay) == sum(int((~trial.ended).sum()) for trial in trials[3:])
+
+
+def test_the_masks_are_those_of_the_table() -> None:
+    replay = make_replay(capacity=1, k=2, horizon=2)
+    play(replay, make_trials(0, 1, k=2, horizon=2, fall=0.0), num_slots=1)
+    batch = replay.sample(needs(Sample.trials, batch_size=1), np.random.default_rng(0))
+    table = {
+        "episode_start": [1, 0, 0, 1, 0, 0],
+        "trial_start": [1, 0, 0, 0, 0, 0],
+        "ended": [0, 0, 1, 0, 0, 1],
+        "trial_end": [0, 0, 0, 0, 0, 1],
+        "trains": [1, 1, 0, 1, 1, 0],
+        "valid": [1, 1, 1, 1, 1, 1],
+    }
+    for name, expected in table.items():
+        assert getattr(batch, name)[:, 0].int().tolist() == expected, name
+
+
+def test_a_batch_is_trimmed_to_its_longest_trial() -> None:
+    replay, trials = make_replay(capacity=4, horizon=20), make_trials(3, 4, horizon=20, fall=0.4)
+    play(replay, trials, num_slots=2)
+    batch = replay.sample(needs(Sample.trials), np.random.default_rng(0))
+    assert batch.shape[0] == max(len(trial) for trial in trials) < replay.rows_per_trial
+
+
+@pytest.mark.parametrize(
+    "asked", [needs(Sample.transitions, batch_size=512), needs(Sample.windows, batch_size=512, window=3)], ids=lambda asked: asked.sample.name
+)
+def test_every_row_that_trains_is_equally_likely_the_first_and_last_included(asked: Needs) -> None:
+    trials = make_trials(1, 5, k=2, horizon=4, fall=0.15)
+    replay = make_replay(capacity=5, k=2, horizon=4)
+    play(replay, trials, num_slots=3)
+    rng, counts = np.random.default_rng(0), Counter[tuple[int, int]]()
+    for _ in range(40):
+        batch = replay.sample(asked, rng)
+        assert isinstance(batch.obs, torch.Tensor)
+        counts.update(tuple(row) for row in batch.obs[batch.trains][:, :2].int().tolist())
+    expected = {(number, row) for number, trial in enumerate(trials) for row in np.flatnonzero(~trial.ended)}
+    assert set(counts) == expected
+    mean = sum(counts.values()) / len(expected)
+    assert all(abs(count - mean) < 6 * mean**0.5 for count in counts.values()), counts
+
+
+def test_every_column_of_transitions_trains_in_one_row() -> None:
+    replay = make_replay(capacity=5, horizon=1)
+    play(replay, make_trials(1, 5, horizon=1), num_slots=2)
+    batch = replay.sample(needs(Sample.transitions), np.random.default_rng(0))
+    assert batch.shape == (3, 32)
+    assert batch.trains.sum(0).tolist() == [1] * 32
+    assert batch.trains[0].all()
+
+
+def test_rows_are_copied_when_they_are_written() -> None:
+    replay, rows = make_replay(capacity=1, k=1, horizon=1), make_rows(1)
+    replay.reserve(1)
+    one, actions = np.zeros(1, np.int64), np.zeros((1, 2), np.float32)
+    assert isinstance(rows.obs, np.ndarray)
+    for t in range(2):
+        rows.obs[:], rows.truncated[:], rows.trial_end[:] = t, t == 1, t == 1
+        replay.write(one, one + t, rows, one, actions)
+    rows.obs[:] = 99
+    replay.commit(np.array([2]))
+    batch = replay.sample(needs(Sample.trials, batch_size=1), np.random.default_rng(0))
+    assert isinstance(batch.obs, torch.Tensor)
+    assert batch.obs[:, 0, 0].tolist() == [0.0, 1.0]
+
+
+def test_each_observation_is_kept_once() -> None:
+    horizon, k, capacity = 200, 2, 300
+    arguments: dict[str, Any] = {
+        "obs_space": spaces.Box(-np.inf, np.inf, (28,), np.float32),
+        "action_space": spaces.Box(-1, 1, (8,), np.float32),
+        "capacity_trials": capacity,
+        "rows_per_trial": k * (horizon + 1),
+    }
+    tracemalloc.start()
+    replay = Replay(**arguments)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    per_transition = held / (capacity * k * horizon)
+    row = 28 * 4 + 8 * 4 + 4 + 1
+    assert row < per_transition < row * (horizon + 1) / horizon + 0.5
+    assert Replay.bytes_needed(**arguments) == pytest.approx(held, rel=1e-3)
+    assert replay.num_trials == 0
+
+
+def same(a: Batch, b: Batch) -> bool:
+    values = [(getattr(a, item.name), getattr(b, item.name)) for item in fields(Batch) if item.name not in ("state", "extras")]
+    return all(x.shape == y.shape and torch.equal(x, y) for x, y in values)
+
+
+@pytest.mark.parametrize("asked", ALL_NEEDS, ids=lambda asked: f"{asked.sample.name}-{asked.window}")
+def test_restored_segments_give_the_same_samples_bit_for_bit(asked: Needs) -> None:
+    trials, replay, segments = make_trials(5, 23), make_replay(capacity=8), []
+    for first, stop in ((0, 6), (6, 9), (9, 15), (15, 23)):
+        play(replay, trials[first:stop], num_slots=3)
+        segments.append(replay.export(first, stop))
+    for oldest in (0, 1, 3):  # segments that have been overwritten may be there or not
+        restored = make_replay(capacity=8)
+        restored.restore(segments[oldest:])
+        assert (restored.num_added, restored.num_transitions) == (replay.num_added, replay.num_transitions)
+        for seed in range(3):
+            assert same(replay.sample(asked, np.random.default_rng(seed)), restored.sample(asked, np.random.default_rng(seed)))
+    assert not same(replay.sample(asked, np.random.default_rng(0)), replay.sample(asked, np.random.default_rng(1)))
+    partly = make_replay(capacity=8)
+    partly.restore(segments[:-1])
+    assert not same(replay.sample(asked, np.random.default_rng(0)), partly.sample(asked, np.random.default_rng(0)))
+
+
+def test_export_of_trials_that_are_gone_is_refused() -> None:
+    replay = make_replay(capacity=4)
+    play(replay, make_trials(0, 4), num_slots=2)
+    play(replay, make_trials(0, 2, first=4), num_slots=2)
+    with pytest.raises(ValueError, match="not all here"):
+        replay.export(1, 6)
+    assert replay.export(2, 6)["lengths"].shape == (4,)
+
+
+def test_a_segment_larger_than_the_ring_keeps_its_newest_trials() -> None:
+    large, small = make_replay(capacity=8), make_replay(capacity=3)
+    play(large, make_trials(0, 8), num_slots=2)
+    small.restore([large.export(0, 8)])
+    batch = small.sample(needs(Sample.trials), np.random.default_rng(0))
+    assert isinstance(batch.obs, torch.Tensor)
+    assert set(batch.obs[0, :, 0].int().tolist()) == {5, 6, 7}
+
+
+def test_a_discarded_wave_leaves_no_rows_and_is_collected_again_in_the_same_places() -> None:
+    trials, replay, undisturbed = make_trials(0, 7), make_replay(capacity=4), make_replay(capacity=4)
+    for one in (replay, undisturbed):
+        play(one, trials[:4], num_slots=2)
+    rows = make_rows(2)
+    assert isinstance(rows.obs, np.ndarray)
+    rows.obs[:] = np.nan
+    replay.reserve(3)
+    replay.write(np.array([0, 2]), np.array([0, 3]), rows, np.array([0, 1]), np.full((2, 2), np.nan, np.float32))
+    replay.discard()
+    assert (replay.num_added, replay.num_trials) == (4, 1), "what was overwritten is not sampled"
+    batch = replay.sample(needs(Sample.trials), np.random.default_rng(0))
+    assert isinstance(batch.obs, torch.Tensor)
+    assert set(batch.obs[0, :, 0].int().tolist()) == {3}
+    for one in (replay, undisturbed):
+        play(one, trials[4:], num_slots=2)
+    for asked in ALL_NEEDS:
+        assert same(replay.sample(asked, np.random.default_rng(2)), undisturbed.sample(asked, np.random.default_rng(2)))
+
+
+def test_a_wave_that_does_not_fit_names_the_option() -> None:
+    with pytest.raises(ValueError, match=r"train\.buffer_size"):
+        make_replay(capacity=3).reserve(4)
+
+
+def test_wrong_lengths_are_refused() -> None:
+    replay = make_replay(capacity=3)
+    replay.reserve(2)
+    with pytest.raises(ValueError, match="2 trials of at most 12 rows"):
+        replay.commit(np.array([3, 13]))
+
+
+def test_an_empty_replay_says_so() -> None:
+    with pytest.raises(RuntimeError, match="empty"):
+        make_replay(capacity=3).sample(needs(Sample.trials), np.random.default_rng(0))
+
+
+def test_dict_observations_and_discrete_actions_keep_their_types() -> None:
+    obs_space = spaces.Dict({"obs": spaces.Box(0, 255, (2, 3), np.uint8), "action_mask": spaces.MultiBinary(4)})
+    action_space = spaces.Discrete(4)
+    replay = Replay(obs_space=obs_space, action_space=action_space, capacity_trials=2, rows_per_trial=2)
+    rows = Layout(EnvSpec("made up", obs_space, action_space, task_dim=1)).allocate(2)
+    assert isinstance(rows.obs, dict)
+    slots, replayed = np.arange(2), np.array([3, 1])
+    replay.reserve(2)
+    for t in range(2):
+        rows.obs["obs"][:], rows.obs["action_mask"][:] = 200 + t, [1, 0, t, 1]
+        rows.truncated[:] = rows.trial_end[:] = t == 1
+        replay.write(slots, slots * 0 + t, rows, slots, replayed)
+    replay.commit(np.array([2, 2]))
+    batch = replay.sample(needs(Sample.trials, batch_size=8), np.random.default_rng(0))
+    assert isinstance(batch.obs, dict)
+    assert (batch.obs["obs"].dtype, batch.obs["obs"].shape, batch.obs["obs"][1, 0, 0, 0].item()) == (torch.uint8, (2, 8, 2, 3), 201)
+    assert batch.obs["action_mask"][1, 0].tolist() == [1, 0, 1, 1]
+    assert (batch.action.dtype, set(batch.action[0].tolist())) == (torch.int64, {1, 3})
+    assert torch.equal(batch.prev_action[1], batch.action[0])

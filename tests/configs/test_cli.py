@@ -1,0 +1,63 @@
+"""A command line is read as a whole: what it asks for, or what is wrong with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from configs.cli import read
+from utils.options import OptionError
+
+
+def test_options_are_handed_to_hydra_unchanged() -> None:
+    request = read(["env=AntDir", "num_parallel_workers=6"])
+    assert request.words == ("env=AntDir", "num_parallel_workers=6")
+    assert (request.text, request.config) == (None, None)
+
+
+@pytest.mark.parametrize("words", [["-m", "seed=0,1"], ["seed=0,1", "-m"], ["seed=0,1", "--multirun", "env=Wind"]], ids=" ".join)
+def test_multirun_may_stand_anywhere(words: list[str]) -> None:
+    request = read(words)
+    assert request.words[0] in ("-m", "--multirun")
+    assert sorted(request.words) == sorted(words)
+
+
+@pytest.mark.parametrize("words", [["env=list"], ["seed=1", "experiment=list"], ["--help"], ["-h", "env=Wind"]], ids=" ".join)
+def test_what_is_only_asked_is_answered(words: list[str]) -> None:
+    assert read(words).text
+
+
+@pytest.mark.parametrize("words", [["--hydra-help"], ["--cfg", "job"], ["--info", "all"]], ids=" ".join)
+def test_hydras_own_flags_are_passed_on(words: list[str]) -> None:
+    assert read(words).words == tuple(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("-m seed=1,2 env=AntDir,Foo", "env=Foo is not known."),
+        ("-m seed=1,2,-1", "seed=-1 is out of range"),
+        ("-m num_slots=24,12,2 num_parallel_workers=6", "num_parallel_workers=6 is more than num_slots=2"),
+        ("-m seed=range(-1,2)", "seed=-1 is out of range"),
+        ("hydra.mode=MULTIRUN seed=1,-1", "seed=-1 is out of range"),
+        ("-m hydra/sweeper=bayes seed=1", "hydra/sweeper=bayes is not known."),
+        ("--seed 3", "There is no flag --seed; options are written without dashes: seed=VALUE."),
+        ("--num-parallel-workers=6", "written without dashes: num_parallel_workers=VALUE."),
+        ("--cfg", "flags are listed by --hydra-help"),
+        ("--config-name other", "--config-name is not for Retrial's configs"),
+        ("--config-dir nowhere", "--config-dir nowhere is not a folder."),
+        ("-m seed=1 --cfg job", "only one can be given"),
+        ("--resolve", "go with --cfg"),
+        ("resume=a evaluate=b", "give one of the two"),
+        ("-m resume=a", "leave out -m"),
+        ("num_parallel_workers = 6", "write num_parallel_workers=VALUE, without spaces"),
+    ],
+)
+def test_a_mistake_anywhere_is_one_sentence(words: str, sentence: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        read(words.split())
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_resume_of_null_is_an_ordinary_run() -> None:
+    assert read(["resume=null"]).run_dir is None

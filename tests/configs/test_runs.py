@@ -1,0 +1,112 @@
+"""A run folder gives its config back, and lets only some of it change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from configs.compose import Composer
+from configs.runs import MAY_CHANGE, RECORD, continued, recorded, save
+from policies.config import Config
+from utils.options import OptionError
+
+STARTED = ["env=AntDir", "agent=Markov", "env.variant=circle", "backend.call_timeout_s=9", "train.n_env_steps_total=5000", "agent.hidden=[8,8]"]
+
+
+@pytest.fixture
+def run_dir(composer: Composer, tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    save(composer.config(composer.parse(STARTED)), folder)
+    return folder
+
+
+def again(composer: Composer, run_dir: Path, words: str = "", way: str = "resume") -> Config:
+    return continued(composer, way, composer.parse([f"{way}={run_dir}", *words.split()]))[0]
+
+
+@pytest.mark.parametrize("way", MAY_CHANGE)
+def test_a_run_comes_back_as_it_was(composer: Composer, run_dir: Path, way: str) -> None:
+    assert again(composer, run_dir, way=way) == composer.config(composer.parse(STARTED))
+
+
+def test_a_folder_is_taken_from_where_one_stands(composer: Composer, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run_dir.parent)
+    assert continued(composer, "resume", composer.parse(["resume=run"]))[1] == run_dir
+
+
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [
+        ("resume", "num_parallel_workers=3"),
+        ("resume", "backend=process num_parallel_workers=2"),
+        ("resume", "backend.call_timeout_s=3 checkpoint_every=7 profile=true wandb.mode=disabled"),
+        ("resume", "train.n_env_steps_total=6000"),
+        ("resume", "env=AntDir agent=Markov env.variant=circle"),
+        ("evaluate", "evaluation.episodes_per_trial=4 evaluation.stochastic=true num_parallel_workers=2 device=cpu"),
+    ],
+)
+def test_what_may_change_changes(composer: Composer, run_dir: Path, way: str, words: str) -> None:
+    changed = again(composer, run_dir, words, way)
+    expected = [word for word in STARTED if word.split("=")[0] not in {given.split("=")[0] for given in words.split()}] + words.split()
+    if "backend=" in words:
+        expected.remove("backend.call_timeout_s=9")  # another backend comes with its own settings
+    assert changed == composer.config(composer.parse(expected))
+
+
+@pytest.mark.parametrize(
+    ("way", "words", "sentence"),
+    [
+        ("resume", "seed=3", "seed=3 cannot change with resume=: the run has seed=0. What may change: num_parallel_workers, backend.*"),
+        ("resume", "env=Wind", "env=Wind cannot change with resume=: the run has env=AntDir."),
+        ("resume", "env=AntDri", "Did you mean 'AntDir'?"),
+        ("resume", "agent=Memory", "agent=Memory cannot change with resume=: the run has agent=Markov."),
+        ("resume", "experiment=semi_circle", "the run has its options already"),
+        ("resume", "train.n_env_steps_total=4000", "less than the 5000 env steps"),
+        ("resume", "num_slots=3", "num_slots=3 cannot change"),
+        ("resume", "evaluation.every=3", "evaluation.every=3 cannot change"),
+        ("resume", "sed=3", "Did you mean 'seed'?"),
+        ("resume", "seed=1,2", "resume= is one run"),
+        ("resume", "num_parallel_workers=2 backend=serial", "contradicts it"),
+        ("evaluate", "train.n_env_steps_total=9000", "cannot change with evaluate="),
+        ("evaluate", "evaluation.episodes_per_trial=0", "out of range"),
+    ],
+)
+def test_anything_else_is_refused_by_name(composer: Composer, run_dir: Path, way: str, words: str, sentence: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        again(composer, run_dir, words, way)
+    assert sentence in str(caught.value)
+
+
+def test_a_folder_that_is_no_run_is_refused_with_the_nearest_that_is(composer: Composer, run_dir: Path) -> None:
+    for folder, sentence in (
+        (run_dir.parent / "rum", f"it does not exist. Did you mean '{run_dir}'?"),
+        (run_dir.parent / "elsewhere" / "run", "it does not exist."),
+        (run_dir.parent, "it holds runs (run): name one of them."),
+        (run_dir / RECORD, f"it has no {RECORD}."),
+    ):
+        with pytest.raises(OptionError) as caught:
+            again(composer, folder)
+        assert str(caught.value).endswith(sentence)
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2", "env: {family: Gone}", "env: 3", "- 1", "\x00"])
+def test_a_damaged_record_is_one_sentence(composer: Composer, run_dir: Path, text: str) -> None:
+    (run_dir / RECORD).write_text(text)
+    with pytest.raises(OptionError) as caught:
+        recorded(run_dir, "resume")
+    assert "cannot be read as the config of a run" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_option_that_is_no_more_is_named(composer: Composer, run_dir: Path) -> None:
+    (run_dir / RECORD).write_text((run_dir / RECORD).read_text() + "bygone: 1\n")
+    with pytest.raises(OptionError, match="bygone"):
+        recorded(run_dir, "resume")
+
+
+def test_saving_leaves_one_file(composer: Composer, run_dir: Path) -> None:
+    save(again(composer, run_dir, "profile=true"), run_dir)
+    assert [file.name for file in run_dir.iterdir()] == [RECORD]
+    assert again(composer, run_dir).profile

@@ -1,0 +1,90 @@
+"""What can be chosen is what is registered, and everything that can be chosen composes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from pathlib import Path
+
+import pytest
+import yaml
+
+from configs import schema
+from configs.compose import Composer
+from configs.schema import FOLDER, GROUPS, NAME_FIELDS, describe, schemas
+from envs.backends import BACKENDS
+from envs.meta import FAMILIES
+from policies.agents.base import Arch
+from policies.algorithms import ALGORITHMS
+from policies.config import Config
+from policies.memory import MEMORIES
+
+EXPERIMENTS = sorted(file.stem for file in (FOLDER / "experiment").glob("*.yaml"))
+COMBINATIONS = list(itertools.product(FAMILIES, [arch.name for arch in Arch], MEMORIES, ALGORITHMS))
+
+
+def test_every_group_offers_what_its_registry_holds(composer: Composer) -> None:
+    registries = {"env": FAMILIES, "agent": Arch.__members__, "memory": MEMORIES, "algorithm": ALGORITHMS, "backend": {"auto", *BACKENDS}}
+    assert {group: set(composer.choices(group)) for group in registries} == {group: set(names) for group, names in registries.items()}
+
+
+@pytest.mark.parametrize("words", COMBINATIONS, ids="-".join)
+def test_every_combination_of_choices_composes_to_the_classes_own_dataclasses(composer: Composer, words: tuple[str, str, str, str]) -> None:
+    env, agent, memory, algorithm = words
+    config = composer.config(composer.parse([f"env={env}", f"agent={agent}", f"memory={memory}", f"algorithm={algorithm}"]))
+    assert type(config) is Config
+    assert (type(config.env), type(config.memory), type(config.algorithm)) == (
+        FAMILIES[env].Config,
+        MEMORIES[memory].Config,
+        ALGORITHMS[algorithm].Config,
+    )
+    assert (config.env.family, config.agent.arch.name, config.memory.name, config.algorithm.name) == words
+
+
+@pytest.mark.parametrize("name", ["auto", *BACKENDS])
+def test_every_backend_composes(composer: Composer, name: str) -> None:
+    assert composer.config(composer.parse([f"backend={name}"])).backend.name == name
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_composes_and_changes_something(composer: Composer, name: str) -> None:
+    config = composer.config(composer.parse([f"experiment={name}"]))
+    assert config != composer.config(composer.parse([f"env={config.env.family}"]))
+
+
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("env/*.yaml")), ids=lambda file: file.stem)
+def test_a_familys_file_sets_only_what_every_algorithm_and_memory_has(file: Path) -> None:
+    common = {group: {item.name for item in dataclasses.fields(base)} for group, base in _bases().items()}
+    values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    for group, names in common.items():
+        assert set(values.get(group, {})) <= names
+
+
+def _bases() -> dict[str, type]:
+    from policies.algorithms.base import AlgorithmConfig
+    from policies.memory.base import MemoryConfig
+
+    return {"algorithm": AlgorithmConfig, "memory": MemoryConfig}
+
+
+def test_every_option_has_a_line_of_help() -> None:
+    nodes = [schema.root(), *(node for choices in schemas().values() for node in choices.values())]
+    sections = {item.name for item in dataclasses.fields(Config) if not item.metadata}
+    assert sections == {*NAME_FIELDS, "train", "evaluation", "wandb"}
+    settled = sections | set(NAME_FIELDS.values())
+    missing = [(type(node), item.name) for node in nodes for item in dataclasses.fields(node) if not item.metadata.get("help")]
+    assert not [(owner, name) for owner, name in missing if name not in settled]
+
+
+def test_every_choice_has_a_line_of_description(composer: Composer) -> None:
+    assert not [f"{group}={name}" for group in GROUPS for name in composer.choices(group) if not describe(group, name)]
+
+
+def test_a_choice_needs_no_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fresh(FAMILIES["PointRobot"]):
+        """Registered, and nothing else."""
+
+    monkeypatch.setitem(FAMILIES, "Fresh", Fresh)
+    with Composer() as composer:
+        assert composer.config(composer.parse(["env=Fresh", "env.max_episode_steps=7"])).env.max_episode_steps == 7
+        assert describe("env", "Fresh") == "Registered, and nothing else."

@@ -1,0 +1,81 @@
+"""What cannot stand together is said before anything exists."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from configs.compose import Composer
+from utils.options import OptionError
+
+CONTRADICTIONS = [
+    ("seed=-1", "seed=-1 is out of range: it must be at least 0."),
+    ("algorithm.discount=nan", "algorithm.discount=nan is out of range"),
+    ("algorithm.discount=1.1", "at most 1"),
+    ("agent.hidden=[0]", "agent.hidden=0 is out of range"),
+    ("num_parallel_workers=0", "num_parallel_workers=0 is out of range"),
+    ("num_parallel_workers=6 num_slots=4", "num_parallel_workers=6 is more than num_slots=4"),
+    ("num_parallel_workers=40 train.num_rollouts_per_iter=24", "more than the 24 slots"),
+    ("backend=serial num_parallel_workers=6", "backend=serial steps in this process, so num_parallel_workers=6 contradicts it"),
+    ("backend.threads=2 num_parallel_workers=2", "backend.threads=2 is for stepping in this process"),
+    ("backend.name=proces", "backend=proces is not known. Did you mean 'process'?"),
+    ("env.family=Wind", "choose with env=Wind"),
+    ("env.family=Wnd", "env=Wnd is not known. Did you mean 'Wind'?"),
+    ("agent.action_embedding=0 agent.reward_embedding=0 agent.obs_embedding=0", "The memory would read nothing"),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), CONTRADICTIONS, ids=[words for words, _ in CONTRADICTIONS])
+def test_a_contradiction_is_one_sentence(composer: Composer, words: str, sentence: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        composer.config(composer.parse(words.split()))
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "num_parallel_workers=4 num_slots=4",
+        "backend=serial num_parallel_workers=1 backend.threads=2",
+        "backend=process num_parallel_workers=1",
+        "agent=Markov agent.action_embedding=0 agent.reward_embedding=0 agent.obs_embedding=0",
+        "algorithm.discount=1",
+    ],
+)
+def test_what_only_looks_like_a_contradiction_is_accepted(composer: Composer, words: str) -> None:
+    assert composer.config(composer.parse(words.split()))
+
+
+@pytest.mark.parametrize(("device", "probe"), [("cuda", "torch.cuda.is_available"), ("mps", "torch.backends.mps.is_available")])
+def test_a_device_must_be_there(composer: Composer, monkeypatch: pytest.MonkeyPatch, device: str, probe: str) -> None:
+    monkeypatch.setattr(probe, lambda: False)
+    with pytest.raises(OptionError, match=f"device={device} was asked for"):
+        composer.config(composer.parse([f"device={device}"]))
+    monkeypatch.setattr(probe, lambda: True)
+    assert composer.config(composer.parse([f"device={device}"])).device.name == device
+
+
+def test_a_start_method_must_exist_here(composer: Composer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("multiprocessing.get_all_start_methods", lambda: ["spawn"])
+    with pytest.raises(OptionError, match="does not exist on this system, which has spawn"):
+        composer.config(composer.parse(["backend.start_method=fork"]))
+
+
+def test_torch_is_not_asked_for_devices_that_nobody_wants(composer: Composer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> bool:
+        raise AssertionError
+
+    monkeypatch.setattr(torch.cuda, "is_available", refuse)
+    assert composer.config(composer.parse(["device=cpu"]))
+
+
+def test_a_familys_own_refusal_counts(composer: Composer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from envs.meta import FAMILIES
+
+    def refuse(self: object, config: object) -> None:
+        raise OptionError("not with these options")
+
+    monkeypatch.setattr(FAMILIES["PointRobot"], "__init__", refuse)
+    with pytest.raises(OptionError, match="not with these options"):
+        composer.config(composer.parse(["env=PointRobot"]))

@@ -1,0 +1,67 @@
+"""One value at a time: the option exists, and the value is of its kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from configs.compose import Composer
+from configs.values import near_option, option_names, shown
+from policies.config import DeviceName
+from utils.options import OptionError
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("sed=3", "There is no option 'sed'. Did you mean 'seed'?"),
+        ("num_wokers=4", "Did you mean 'num_parallel_workers'?"),
+        ("learning_rate=1", "Did you mean 'algorithm.learning_rate'?"),
+        ("env.hidden=[4]", "Did you mean 'agent.hidden'?"),
+        ("evn=AntDir", "Did you mean 'env'?"),
+        ("qqqqqq=1", "All options: python main.py --help."),
+        ("seed.more=1", "There is no option 'seed.more'."),
+        ("+foo=1", "There is no option 'foo'."),
+        ("+seed=1", "leave out the +"),
+        ("~seed", "no option can be taken away"),
+        ("seed=abc", "seed=abc should be a whole number."),
+        ("seed=1.5", "seed=1.5 should be a whole number."),
+        ("seed=1e3", "seed=1e3 should be a whole number, written 1000."),
+        ("seed=true", "seed=true should be a whole number."),
+        ("seed=null", "seed=null should be a whole number."),
+        ("seed=", "seed= should be a whole number."),
+        ("seed=???", "seed needs a value; it should be a whole number."),
+        ("num_slots=a", "num_slots=a should be a whole number or null."),
+        ("algorithm.discount=high", "should be a number."),
+        ("deterministic=maybe", "should be true or false."),
+        ("device=gpu", "device=gpu is not one of its values. Did you mean 'cpu'?"),
+        ("agent.arch=memory", "Did you mean 'Memory'?"),
+        ("agent.hidden=[a]", "agent.hidden=[a] should be a list such as ["),
+        ("wandb.tags=a", "should be a list such as [a,b]."),
+        ("train=5", "train is a section of options"),
+        ("train={n_env: 5}", "Key 'n_env' not in 'TrainConfig'"),
+    ],
+)
+def test_a_wrong_name_or_kind_is_one_sentence(composer: Composer, word: str, sentence: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        composer.dict_config(composer.parse([word]))
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_value_may_be_forced_or_given_in_a_section(composer: Composer) -> None:
+    config = composer.config(composer.parse(["++seed=2", "train={buffer_size: 9}"]))
+    assert (config.seed, config.train.buffer_size) == (2, 9)
+
+
+def test_option_names_are_dotted_and_complete(composer: Composer) -> None:
+    names = option_names(composer.dict_config([]))
+    assert {"seed", "env.max_episode_steps", "agent.hidden", "wandb.tags"} <= set(names)
+    assert "env" not in names
+
+
+def test_a_whole_name_elsewhere_is_nearer_than_a_similar_one() -> None:
+    assert "'b.alpha'" in near_option("a.alpha", ["a.alpine", "b.alpha"])
+
+
+def test_values_are_shown_as_they_are_typed() -> None:
+    assert [shown(value) for value in (None, True, 3, 0.5, "x", [1, 2], DeviceName.cpu)] == ["null", "true", "3", "0.5", "x", "[1,2]", "cpu"]

@@ -1,0 +1,90 @@
+"""What the tests of the families share: shards with rows, and episodes played on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.base import Layout, Rows, Shard, TaskFamily
+from envs.meta import FAMILIES
+from envs.meta.make_env import make_family
+
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in FAMILIES),
+    ("PointRobot", {"reward": "sparse_distance", "start": "fixed", "max_episode_steps": 100}),
+    ("PointRobot", {"reward": "dense", "start": "fixed", "max_episode_steps": 20}),
+    ("AntDir", {"variant": "forward_backward"}),
+    ("AntDir", {"variant": "circle"}),
+]
+
+
+def variant_name(variant: tuple[str, dict[str, Any]]) -> str:
+    """The test's name of one family with its options."""
+    return "-".join([variant[0], *(str(value) for value in variant[1].values())])
+
+
+def family_of(variant: tuple[str, dict[str, Any]]) -> TaskFamily:
+    """The family of one entry of VARIANTS."""
+    return make_family(variant[0], **variant[1])
+
+
+class Played:
+    """A shard bound to rows of its own, stepped as a backend would."""
+
+    def __init__(self, family: TaskFamily, num_slots: int, threads: int = 1) -> None:
+        self.shard: Shard = family.make_shard(num_slots, threads)
+        self.rows: Rows = Layout(family.spec).allocate(num_slots)
+        self.shard.bind(self.rows)
+
+    def reset(self, slots: Any, tasks: Any, seeds: Any) -> Rows:
+        chosen = np.asarray(slots, np.int64)
+        self.rows.reward[chosen] = 0.0
+        self.rows.terminated[chosen] = False
+        self.rows.truncated[chosen] = False
+        self.shard.reset(chosen, np.asarray(tasks, np.float64), np.asarray(seeds, np.uint64))
+        return self.rows
+
+    def step(self, slots: Any, actions: Any) -> Rows:
+        self.shard.step(np.asarray(slots, np.int64), np.asarray(actions, np.float32))
+        return self.rows
+
+    def bits(self, slot: int | np.integer[Any]) -> bytes:
+        """Everything that the shard wrote into one slot's row."""
+        rows = self.rows
+        assert isinstance(rows.obs, np.ndarray)
+        return b"".join(part[slot].tobytes() for part in (rows.obs, rows.reward, rows.terminated, rows.truncated, rows.info))
+
+
+def random_actions(rng: np.random.Generator, family: TaskFamily, *leading: int) -> NDArray[np.float32]:
+    """Uniform actions [*leading, A]."""
+    shape = family.spec.action_space.shape
+    assert shape is not None
+    return rng.uniform(-1.0, 1.0, (*leading, *shape)).astype(np.float32)
+
+
+def play_alone(family: TaskFamily, task: NDArray[np.float64], seed: int, actions: NDArray[np.float32]) -> list[bytes]:
+    """The bits of every row of one episode on a shard of one slot."""
+    played = Played(family, 1)
+    played.reset([0], [task], [seed])
+    bits = [played.bits(0)]
+    for action in actions:
+        played.step([0], action[None])
+        bits.append(played.bits(0))
+    played.shard.close()
+    return bits
+
+
+def returns_of(family: TaskFamily, tasks: NDArray[np.float64], *, oracle: bool, seed: int = 0) -> NDArray[np.float64]:
+    """[n] the returns of one whole episode of each task, of the oracle or of uniform actions."""
+    rng = np.random.default_rng(seed)
+    slots = np.arange(len(tasks))
+    played = Played(family, len(tasks))
+    rows = played.reset(slots, tasks, rng.integers(2**63, size=len(tasks)))
+    total = np.zeros(len(tasks))
+    for _ in range(family.config.max_episode_steps):
+        assert isinstance(rows.obs, np.ndarray)
+        actions = family.oracle_action(rows.obs, tasks) if oracle else random_actions(rng, family, len(tasks))
+        total += played.step(slots, actions).reward
+    return total

@@ -1,0 +1,221 @@
+"""The promises of a family, tested over the registry: a family that is added to it is tested by these."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from dataclasses import fields
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+
+from envs.base import SlotError, Split, TaskFamily
+from envs.meta import FAMILIES
+from envs.meta.make_env import make_env
+from tests.envs.meta.played import VARIANTS, Played, family_of, play_alone, random_actions, variant_name
+
+STARTS_DIFFER = {"PointRobot", "AntDir"}
+"""Families whose default settings draw something from the seed of an episode."""
+
+
+@pytest.fixture(params=VARIANTS, ids=variant_name)
+def family(request: pytest.FixtureRequest) -> TaskFamily:
+    return family_of(request.param)
+
+
+def task_of(family: TaskFamily, seed: int = 0) -> np.ndarray:
+    return family.sample_tasks(np.random.default_rng(seed), 1, "train")[0]
+
+
+def test_every_family_is_registered_under_the_name_it_reports():
+    for name, kind in FAMILIES.items():
+        config = kind.Config()
+        assert (config.family, kind(config).spec.name) == (name, name)
+
+
+def test_every_family_and_every_option_explains_itself():
+    for kind in FAMILIES.values():
+        assert kind.__doc__
+        assert kind.Config.__doc__
+        for item in fields(kind.Config):
+            assert item.name == "family" or item.metadata["help"]
+
+
+def test_what_a_family_reports_is_consistent(family: TaskFamily):
+    spec = family.spec
+    assert spec.success is None or spec.success in spec.info_names
+    assert len(set(spec.info_names)) == len(spec.info_names)
+    assert isinstance(spec.action_space, spaces.Box)
+    assert (spec.action_space.low == -1).all() and (spec.action_space.high == 1).all() and spec.action_space.dtype == np.float32
+    assert spec.obs_space.dtype == np.float32
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("n", [0, 1, 7])
+def test_tasks_are_rows_of_float64(family: TaskFamily, split: str, n: int):
+    tasks = family.sample_tasks(np.random.default_rng(0), n, split)
+    assert tasks.shape == (n, family.spec.task_dim)
+    assert tasks.dtype == np.float64
+    assert np.array_equal(tasks, family.sample_tasks(np.random.default_rng(0), n, split))
+
+
+def test_an_unknown_split_is_refused(family: TaskFamily):
+    with pytest.raises(ValueError, match="'validation'"):
+        family.sample_tasks(np.random.default_rng(0), 1, "validation")
+
+
+def test_splits_are_disjoint_or_reported_as_shared(family: TaskFamily):
+    # The same stream for both, which is where two continuous distributions would give the same tasks.
+    train, test = ({task.tobytes() for task in family.sample_tasks(np.random.default_rng(0), 2000, split)} for split in ("train", "test"))
+    if family.spec.split is Split.disjoint:
+        assert not train & test
+        assert len(train) > 1990
+    else:
+        assert train == test
+
+
+def test_the_same_task_and_seed_give_the_same_episode(family: TaskFamily):
+    actions = random_actions(np.random.default_rng(1), family, 40)
+    task = task_of(family)
+    first = play_alone(family, task, 5, actions)
+    assert play_alone(family, task, 5, actions) == first
+    other = actions.copy()
+    other[0, 0] += 0.5 if other[0, 0] < 0 else -0.5
+    assert play_alone(family, task, 5, other) != first
+
+
+def test_another_task_gives_another_episode(family: TaskFamily):
+    actions = family.oracle_action if type(family).oracle_action is not TaskFamily.oracle_action else None
+    played = Played(family, 2)
+    tasks = np.stack(
+        [task_of(family, 0), next(task for task in (task_of(family, seed) for seed in range(1, 50)) if (task != task_of(family, 0)).any())]
+    )
+    rows = played.reset([0, 1], tasks, [5, 5])
+    rng, bits = np.random.default_rng(2), ([], [])
+    for _ in range(family.config.max_episode_steps):
+        assert isinstance(rows.obs, np.ndarray)
+        one = actions(rows.obs[:1], tasks[:1]) if actions else random_actions(rng, family, 1)
+        played.step([0, 1], np.concatenate([one, one]))
+        for slot in (0, 1):
+            bits[slot].append(played.bits(slot))
+    assert bits[0] != bits[1]
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_another_seed_gives_another_start_where_starts_differ(name: str):
+    family = family_of((name, {}))
+    starts = {play_alone(family, task_of(family), seed, random_actions(np.random.default_rng(0), family, 0))[0] for seed in range(8)}
+    assert len(starts) == (8 if name in STARTS_DIFFER else 1)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_slot_i_of_many_equals_a_shard_of_one_slot_bit_for_bit(family: TaskFamily, threads: int):
+    rng = np.random.default_rng(3)
+    count, episodes = 5, [[] for _ in range(5)]
+    played = Played(family, count, threads)
+
+    def begin(slots: np.ndarray) -> None:
+        tasks = family.sample_tasks(rng, len(slots), "train")
+        seeds = rng.integers(2**63, size=len(slots)).astype(np.uint64)
+        played.reset(slots, tasks, seeds)
+        for i, slot in enumerate(slots.tolist()):
+            episodes[slot].append({"task": tasks[i], "seed": int(seeds[i]), "actions": [], "bits": [played.bits(slot)]})
+
+    begin(np.arange(count))
+    for _ in range(50):
+        slots = np.arange(count) if rng.random() < 0.4 else np.flatnonzero(rng.random(count) < 0.6)
+        actions = random_actions(rng, family, len(slots))
+        if len(slots):
+            played.step(slots, actions)
+        for slot, action in zip(slots, actions, strict=True):
+            episodes[slot][-1]["actions"].append(action)
+            episodes[slot][-1]["bits"].append(played.bits(slot))
+        over = np.flatnonzero(rng.random(count) < 0.05)
+        if len(over):
+            begin(over)
+    assert sum(len(own) for own in episodes) > count, "some slot must have been reset while others went on"
+    for own in episodes:
+        for one in own:
+            actions = np.array(one["actions"], np.float32)
+            assert play_alone(family, one["task"], one["seed"], actions) == one["bits"]
+
+
+def test_slots_that_are_not_stepped_are_left_alone(family: TaskFamily):
+    rng = np.random.default_rng(4)
+    played = Played(family, 4)
+    tasks = family.sample_tasks(rng, 4, "train")
+    played.reset(np.arange(4), tasks, np.arange(4))
+    played.step(np.arange(4), random_actions(rng, family, 4))
+    before = [played.bits(slot) for slot in range(4)]
+    played.step([1, 3], random_actions(rng, family, 2))
+    after = [played.bits(slot) for slot in range(4)]
+    assert [after[i] == before[i] for i in range(4)] == [True, False, True, False]
+    played.reset([0], tasks[:1], [99])
+    assert played.bits(2) == before[2]
+    assert played.bits(3) == after[3]
+
+
+def test_spaces_contain_what_is_emitted_and_all_numbers_are_finite(family: TaskFamily):
+    rng = np.random.default_rng(5)
+    played = Played(family, 3)
+    rows = played.reset(np.arange(3), family.sample_tasks(rng, 3, "test"), np.arange(3))
+    for _ in range(100):
+        assert isinstance(rows.obs, np.ndarray)
+        assert all(family.spec.obs_space.contains(obs) for obs in rows.obs)
+        assert np.isfinite(rows.obs).all() and np.isfinite(rows.reward).all() and np.isfinite(rows.info).all()
+        assert not rows.truncated.any(), "the horizon is the trial clock's"
+        if family.spec.success:
+            assert np.isin(rows.info[:, family.spec.info_names.index(family.spec.success)], (0.0, 1.0)).all()
+        rows = played.step(np.arange(3), 3.0 * random_actions(rng, family, 3))
+
+
+def test_an_action_beyond_its_bounds_acts_as_the_bound(family: TaskFamily):
+    actions = np.sign(random_actions(np.random.default_rng(6), family, 20))
+    task = task_of(family)
+    assert play_alone(family, task, 1, np.float32(7.0) * actions) == play_alone(family, task, 1, actions)
+    assert play_alone(family, task, 1, np.float32(0.5) * actions) != play_alone(family, task, 1, actions)
+
+
+def test_an_action_that_is_not_a_number_is_refused_by_its_slot(family: TaskFamily):
+    played = Played(family, 4)
+    played.reset(np.arange(4), family.sample_tasks(np.random.default_rng(0), 4, "train"), np.arange(4))
+    actions = random_actions(np.random.default_rng(0), family, 2)
+    actions[1, -1] = np.nan
+    with pytest.raises(SlotError, match="nan") as caught:
+        played.step([0, 2], actions)
+    assert caught.value.slot == 2
+
+
+def test_a_family_travels_by_cloudpickle_and_plays_the_same(family: TaskFamily):
+    sent = cloudpickle.dumps(family)
+    assert len(sent) < 5000
+    copy = cloudpickle.loads(sent)
+    actions = random_actions(np.random.default_rng(7), family, 10)
+    assert play_alone(copy, task_of(family), 3, actions) == play_alone(family, task_of(family), 3, actions)
+
+
+def checked_settings() -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (name, settings)
+        for name in FAMILIES
+        for settings in ({}, {"episodes_per_task": 3, "oracle": True}, {"boundary": "legacy", "episodes_per_task": 2})
+    ]
+
+
+@pytest.mark.parametrize("name, settings", checked_settings(), ids=str)
+def test_the_single_environment_passes_gymnasiums_check(name: str, settings: dict[str, Any]):
+    arguments: dict[str, Any] = {"episodes_per_task": None, "seed": 0, "max_episode_steps": 5, **settings}
+    with make_env(name, **arguments) as env, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*(infinity|not have a.*spec|different render modes).*")
+        check_env(env, skip_render_check=True)
+
+
+def test_importing_the_families_imports_no_simulator_and_no_torch():
+    code = "import sys, envs.meta; print([name for name in ('mujoco', 'torch', 'hydra', 'matplotlib') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

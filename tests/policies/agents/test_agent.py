@@ -1,0 +1,156 @@
+"""What every agent promises, for all architectures and memories: above all, that acting equals unrolling."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from buffers.base import Batch, Needs, Sample
+from buffers.replay import Replay
+from envs.base import Rows
+from policies.agents import AGENT_ARCHS
+from policies.agents.agent import Agent
+from policies.agents.base import Arch, PolicyRows
+from policies.agents.heads import TwinQHead
+from policies.memory import MEMORIES
+from tests.trials import ACTION_SPACE, OBS_SPACE, make_replay, make_spec, make_trials, play
+
+TOLERANCE = 1e-4
+"""Of log-probabilities between steps of N rows and one unroll."""
+SCALE = 1e-3
+"""Rewards of thousands would saturate a memory, and hide what it forgets."""
+
+every_arch = pytest.mark.parametrize("arch", AGENT_ARCHS, ids=lambda arch: arch.name)
+every_memory = pytest.mark.parametrize("memory", MEMORIES)
+
+
+def make(arch: Arch, memory: str = "GRU", *, extras: tuple[str, ...] = (), **changes: Any) -> Agent:
+    return Agent(make_spec(arch, memory, **changes), TwinQHead, extras=extras)
+
+
+def seen(rows: Rows) -> PolicyRows:
+    obs, reward, prev_action = (torch.as_tensor(value, dtype=torch.float32) for value in (rows.obs, rows.reward, rows.prev_action))
+    return PolicyRows(obs, reward, prev_action, torch.as_tensor(rows.trial_start))
+
+
+def acted(agent: Agent, *, num_slots: int, deterministic: bool = False) -> tuple[Replay, dict[tuple[int, int], tuple[float, NDArray[np.float32]]]]:
+    """A wave of staggered trials played by the agent: the replay, and by (trial, row) what act() said: (log-probability, action)."""
+    replay, trials = make_replay(capacity=7), make_trials(2, 7, fall=0.3, scale=SCALE)
+    said: dict[tuple[int, int], tuple[float, NDArray[np.float32]]] = {}
+    state, rng = agent.initial_state(num_slots), np.random.default_rng(0)
+
+    def policy(rows: Rows, trial: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.float32]:
+        nonlocal state
+        noise = torch.from_numpy(agent.draw_noise(rng, num_slots))
+        with torch.inference_mode():
+            action, extras, state = agent.act(seen(rows), state, noise, deterministic)
+        for slot in np.flatnonzero(trial >= 0):
+            said[int(trial[slot]), int(time[slot])] = float(extras["log_prob"][slot]), action[slot].numpy().copy()
+        return action.numpy()
+
+    play(replay, trials, num_slots=num_slots, policy=policy)
+    return replay, said
+
+
+def trials_of(replay: Replay, seed: int = 0) -> Batch:
+    return replay.sample(Needs(on_policy=False, sample=Sample.trials, batch_size=16), np.random.default_rng(seed))
+
+
+@every_arch
+@every_memory
+@pytest.mark.parametrize("num_slots", [1, 3])
+def test_acting_step_by_step_gives_the_log_probabilities_that_unroll_computes(arch: Arch, memory: str, num_slots: int) -> None:
+    agent = make(arch, memory, extras=("log_prob",))
+    replay, said = acted(agent, num_slots=num_slots)
+    batch = trials_of(replay)
+    assert isinstance(batch.obs, torch.Tensor)
+    log_prob = agent.unroll(batch).policy.log_prob(batch.action)
+    for t, column in batch.valid.nonzero().tolist():
+        trial = round(batch.obs[0, column, 0].item() / SCALE)
+        then, action = said[trial, t]
+        assert log_prob[t, column].item() == pytest.approx(then, abs=TOLERANCE)
+        np.testing.assert_array_equal(batch.action[t, column].numpy(), action)
+
+
+@every_memory
+@pytest.mark.parametrize("name", ["obs", "reward", "prev_action", "trial_start"])
+def test_acting_does_not_equal_unrolling_other_rows(memory: str, name: str) -> None:
+    agent = make(Arch.Memory, memory, extras=("log_prob",))
+    batch = trials_of(acted(agent, num_slots=3)[0])
+    spoilt = getattr(batch, name).clone()
+    spoilt[3] = True if name == "trial_start" else spoilt[3] + 1
+    log_prob, other = (agent.unroll(one).policy.log_prob(batch.action) for one in (batch, replace(batch, **{name: spoilt})))
+    torch.testing.assert_close(log_prob[:3], other[:3], rtol=0, atol=TOLERANCE)
+    assert (log_prob - other)[3:].abs().max() > 100 * TOLERANCE
+
+
+@every_arch
+def test_deterministic_acting_is_the_mode_of_what_unroll_computes(arch: Arch) -> None:
+    agent = make(arch, extras=("log_prob",))
+    batch = trials_of(acted(agent, num_slots=3, deterministic=True)[0])
+    torch.testing.assert_close(agent.unroll(batch).policy.mode()[batch.valid], batch.action[batch.valid], rtol=0, atol=TOLERANCE)
+
+
+@every_arch
+def test_who_remembers(arch: Arch) -> None:
+    agent = make(arch)
+    batch = trials_of(acted(make(Arch.Markov, extras=("log_prob",)), num_slots=3)[0])
+    outputs = agent.unroll(batch)
+    assert (outputs.actor_features.shape[-1] > 0) == (arch is Arch.Memory)
+    assert (outputs.critic_features.shape[-1] > 0) == (arch is not Arch.Markov)
+    assert bool(agent.initial_state(3)) == (arch is Arch.Memory)
+    assert all(leaf.shape[0] == 3 for leaf in agent.initial_state(3).values())
+
+
+def test_the_hidden_state_outlives_an_episode_and_is_cleared_at_the_start_of_a_trial() -> None:
+    agent = make(Arch.Memory)
+    rows = PolicyRows(torch.zeros(2, 4), torch.zeros(2), torch.zeros(2, 2), torch.tensor([True, True]))
+    noise = torch.zeros(2, 2)
+    _, _, first = agent.act(rows, agent.initial_state(2), noise)
+    _, _, again = agent.act(rows, {key: leaf + 1 for key, leaf in first.items()}, noise)
+    assert torch.equal(first["hidden"], again["hidden"]), "a trial's start knows nothing of what was before"
+    _, _, mixed = agent.act(replace(rows, trial_start=torch.tensor([False, True])), first, noise)
+    assert not torch.equal(mixed["hidden"][0], first["hidden"][0]), "a new episode is read on top of what is remembered"
+    assert torch.equal(mixed["hidden"][1], first["hidden"][1])
+
+
+def test_the_first_parameters_are_a_function_of_the_seed_and_leave_the_global_generator_alone() -> None:
+    state = torch.get_rng_state()
+    first, same, other = (Agent(replace(make_spec(Arch.Memory), seed=seed), TwinQHead).state_dict() for seed in (0, 0, 1))
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(first[key], same[key]) for key in first)
+    assert not torch.equal(first["actor.head.net.0.weight"], other["actor.head.net.0.weight"])
+
+
+def test_the_noise_of_a_trial_is_a_function_of_its_generator() -> None:
+    agent = make(Arch.Markov)
+    first, same, other = (agent.draw_noise(np.random.default_rng(seed), 5) for seed in (0, 0, 1))
+    assert (first.shape, first.dtype) == ((5, 2), np.float32)
+    assert np.array_equal(first, same)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("spaces_of", "text"),
+    [
+        ({"obs_space": spaces.Dict({"a": OBS_SPACE})}, "one vector"),
+        ({"obs_space": spaces.Box(0, 255, (3, 4, 4), np.uint8)}, "one vector"),
+        ({"action_space": spaces.Discrete(3)}, "continuous actions"),
+        ({"action_space": spaces.Box(-2, 2, (1,), np.float32)}, r"\[-1, 1\]"),
+    ],
+)
+def test_spaces_without_a_part_for_them_are_refused_in_one_sentence(spaces_of: dict[str, spaces.Space[object]], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        Agent(replace(make_spec(Arch.Memory), **spaces_of), TwinQHead)
+    assert make_spec(Arch.Memory).action_space == ACTION_SPACE
+
+
+def test_an_extra_that_act_cannot_record_is_refused() -> None:
+    with pytest.raises(ValueError, match="log_prob, not colour"):
+        make(Arch.Memory, extras=("colour",))

@@ -1,0 +1,188 @@
+"""The Learner: parallel equals sequential, resume equals uninterrupted, evaluation does not depend on the workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from envs.parallel_env_manager import WorkerError
+from policies.agents.base import Arch
+from policies.learner import Learner
+from policies.rollout import WaveResult
+from tests.runs import digest, metrics_of, state_of, stored_rows, tiny_config
+from utils.checkpoint import CheckpointError
+
+ROOT = Path(__file__).parents[2]
+FALLING_ANT = {"family": "AntDir", "env": {"max_episode_steps": 40, "num_eval_tasks": 2}}
+
+
+def collected(arch: Arch, workers: int, **options: object) -> dict[str, np.ndarray]:
+    """The rows of a random pool and two waves, the second with a number of trials that no number of slots divides."""
+    with Learner(tiny_config(arch=arch, workers=workers, **FALLING_ANT, **options)) as learner:  # pyright: ignore[reportArgumentType]
+        learner.collect_rollouts_parallel(3, random_actions=True, parallel_env=learner.train_env_parallel)
+        learner.collect_rollouts_parallel(4, parallel_env=learner.train_env_parallel)
+        learner.collect_rollouts_parallel(5, parallel_env=learner.train_env_parallel)
+        return stored_rows(learner)
+
+
+@pytest.mark.parametrize("arch", list(Arch))
+def test_parallel_equals_sequential_with_falling_ants(arch: Arch) -> None:
+    sequential = collected(arch, 1)
+    assert len(set(sequential["lengths"].tolist())) > 1, "ends should be staggered"
+    for workers in (2, 3):
+        assert digest(collected(arch, workers)) == digest(sequential)
+
+
+def test_another_seed_collects_other_rows() -> None:
+    assert digest(collected(Arch.Memory, 1)) != digest(collected(Arch.Memory, 1, seed=1))
+
+
+@pytest.mark.parametrize("arch", list(Arch))
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_transition_of_a_trial_is_lost(arch: Arch, workers: int) -> None:
+    """The ancestor lost the first transition of every parallel Memory_Markov trial."""
+    with Learner(tiny_config(arch=arch, workers=workers)) as learner:
+        steps = learner.collect_rollouts_parallel(4, parallel_env=learner.train_env_parallel)
+        assert steps == learner.replay.num_transitions == 4 * 2 * 6
+        assert stored_rows(learner)["lengths"].tolist() == [2 * (6 + 1)] * 4
+
+
+def test_without_a_parallel_env_the_sequential_one_is_used_with_the_same_slots() -> None:
+    with Learner(tiny_config(workers=2)) as learner:
+        assert learner.train_env_parallel is not None
+        assert learner.collect_rollouts_parallel(2) == 24
+        assert learner.train_env.num_envs == learner.train_env_parallel.num_envs == 3
+        assert learner.train_env.pids == [] and len(learner.train_env_parallel.pids) == 2
+
+
+def test_one_worker_means_no_parallel_env() -> None:
+    with Learner(tiny_config(workers=1)) as learner:
+        assert learner.train_env_parallel is None
+
+
+def test_slots_do_not_share_their_draws() -> None:
+    """The ancestor's forked workers inherited one generator: every start was the same in all of them."""
+    with Learner(tiny_config(workers=3)) as learner:
+        assert learner.train_env_parallel is not None
+        rows = learner.train_env_parallel.reset(tasks=np.tile(learner.eval_tasks[:1], (3, 1)))
+        assert isinstance(rows.obs, np.ndarray) and len(np.unique(rows.obs[:, :2], axis=0)) == 3
+
+
+def test_training_writes_metrics_tasks_checkpoints_and_a_picture(tmp_path: Path) -> None:
+    with Learner(tiny_config(), tmp_path) as learner:
+        final = learner.train()
+    lines = metrics_of(tmp_path)
+    assert lines[0]["pool/return_episode_1"] is not None and "train/return_episode_1" not in lines[0]
+    assert lines[-1]["env_steps"] >= 240 and lines[-1]["loss/critic_loss"] > 0
+    assert final == lines[-1]["eval/held_out/return_episode_2"]
+    assert {"metrics.jsonl", "tasks.json", "checkpoints", "adaptation.png"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_shared_splits_are_never_called_held_out(tmp_path: Path) -> None:
+    with Learner(tiny_config(**FALLING_ANT), tmp_path) as learner:
+        assert set(learner.evaluate()) == {f"eval/{name}/return_episode_{index}" for name in ("train", "in_distribution") for index in (1, 2)}
+
+
+def test_evaluation_does_not_depend_on_the_workers_or_disturb_training() -> None:
+    found = []
+    for workers in (1, 3):
+        with Learner(tiny_config(workers=workers, evaluation={"stochastic": True})) as learner:
+            learner.collect_rollouts_parallel(3, parallel_env=learner.train_env_parallel)
+            before = state_of(learner)
+            found.append(learner.evaluate())
+            assert state_of(learner) == before
+    assert found[0] == found[1]
+    assert found[0]["eval/held_out/return_episode_1"] != found[0]["eval/held_out_stochastic/return_episode_1"]
+
+
+def test_evaluation_may_have_more_episodes_than_training() -> None:
+    with Learner(tiny_config(evaluation={"episodes_per_trial": 4})) as learner:
+        assert "eval/held_out/return_episode_4" in learner.evaluate()
+
+
+@pytest.mark.parametrize("arch", list(Arch))
+def test_resume_after_sigkill_equals_uninterrupted(arch: Arch, tmp_path: Path) -> None:
+    """A process is killed in the middle of an update; another goes on from its last checkpoint."""
+    with Learner(tiny_config(arch=arch), tmp_path / "whole") as whole:
+        whole.train()
+        expected = state_of(whole)
+    script = f"""
+import os, signal
+from pathlib import Path
+from policies.agents.base import Arch
+from policies.learner import Learner
+from tests.runs import tiny_config
+learner = Learner(tiny_config(arch=Arch.{arch.name}), Path({str(tmp_path / "cut")!r}))
+update = learner.algorithm.update
+def killing(batch):
+    if learner.counters.env_steps >= 150:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return update(batch)
+learner.algorithm.update = killing
+learner.train()
+"""
+    killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    with Learner(tiny_config(arch=arch), tmp_path / "cut") as resumed:
+        resumed.load()
+        assert 0 < resumed.counters.env_steps < 240
+        resumed.train()
+        assert state_of(resumed) == expected
+    assert metrics_of(tmp_path / "cut") == metrics_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("moment", ["wave", "update", "evaluation"])
+def test_resume_after_a_stop_signal_equals_uninterrupted(moment: str, tmp_path: Path) -> None:
+    with Learner(tiny_config(), tmp_path / "whole") as whole:
+        whole.train()
+        expected = state_of(whole)
+    with Learner(tiny_config(), tmp_path / "cut") as cut:
+        _stop_at(cut, moment)
+        cut.train()
+        assert cut.stop_signal == signal.SIGTERM
+        assert cut.counters.env_steps < 240
+    with Learner(tiny_config(), tmp_path / "cut") as resumed:
+        resumed.load()
+        resumed.train()
+        assert state_of(resumed) == expected
+    assert metrics_of(tmp_path / "cut") == metrics_of(tmp_path / "whole")
+
+
+def _stop_at(learner: Learner, moment: str) -> None:
+    """Send SIGTERM to this process in the middle of a wave, between two updates, or in an evaluation."""
+    tick, stages = learner.tick, {"wave": "collect", "update": "update", "evaluation": "evaluate"}
+    calls = [0]
+
+    def interrupting(wave: WaveResult | None = None) -> bool:
+        calls[0] += learner.counters.stage == stages[moment] and learner.counters.iteration > 0
+        if calls[0] == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return tick(wave)
+
+    learner.tick = interrupting  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_loading_where_nothing_was_saved_is_one_sentence(tmp_path: Path) -> None:
+    with Learner(tiny_config(), tmp_path) as learner, pytest.raises(CheckpointError, match="no checkpoint"):
+        learner.load()
+
+
+def test_a_failing_worker_ends_training_with_a_name_and_leaves_nothing_running(tmp_path: Path) -> None:
+    with Learner(tiny_config(workers=2), tmp_path) as learner:
+        os.kill(learner.worker_pids[0], signal.SIGKILL)
+        with pytest.raises(WorkerError, match=r"slot 0.*SIGKILL"):
+            learner.train()
+        assert learner.train_env_parallel is not None
+
+
+def test_two_learners_do_not_train_into_one_folder(tmp_path: Path) -> None:
+    from utils.run_lock import RunLock, RunLockError
+
+    with RunLock(tmp_path), Learner(tiny_config(), tmp_path) as learner, pytest.raises(RunLockError):
+        learner.train()

@@ -1,0 +1,105 @@
+"""The target rule against an example worked out by hand: a fall, a time limit and k = 2."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from buffers.base import Batch
+from policies.returns import successor
+
+F, T = False, True
+DISCOUNT = 0.5
+
+
+def column(**flags: list[bool]) -> Batch:
+    """One column of rows 0..; what is not given is False, and the trial begins at row 0."""
+    rows = len(next(iter(flags.values())))
+    given = {name: torch.tensor(values)[:, None] for name, values in flags.items()}
+    none = torch.zeros(rows, 1, dtype=torch.bool)
+    terminated, truncated, valid = given.get("terminated", none), given.get("truncated", none), given.get("valid", ~none)
+    return Batch(
+        obs=torch.arange(rows).float()[:, None, None],
+        reward=torch.arange(rows).float()[:, None] * 10,
+        valid=valid,
+        prev_action=torch.zeros(rows, 1, 1),
+        action=torch.zeros(rows, 1, 1),
+        trains=valid & ~(terminated | truncated),
+        terminated=terminated,
+        truncated=truncated,
+        episode_start=given.get("episode_start", none),
+        trial_start=given.get("trial_start", none),
+        trial_end=given.get("trial_end", none),
+    )
+
+
+def targets(batch: Batch, values: list[float], *, whole_trial: bool, timeout_bootstrap: bool = True) -> dict[int, float]:
+    """Row that trains -> its target, as the docstring of successor() says."""
+    index, carries = successor(batch, whole_trial=whole_trial, timeout_bootstrap=timeout_bootstrap)
+    rows = batch.trains[:, 0].nonzero().flatten().tolist()
+    return {t: batch.reward[t + 1, 0].item() + DISCOUNT * carries[t, 0].item() * values[int(index[t, 0])] for t in rows}
+
+
+#                                    0  1  2  3  4  5  6
+# episode 1: rows 0-2, ends in a fall at row 2; episode 2: rows 3-6, ends at its time limit at row 6
+FALL_THEN_TIME_LIMIT = column(
+    terminated=[F, F, T, F, F, F, F],
+    truncated=[F, F, F, F, F, F, T],
+    trial_end=[F, F, F, F, F, F, T],
+    episode_start=[T, F, F, T, F, F, F],
+    trial_start=[T, F, F, F, F, F, F],
+)
+#                                    0  1  2  3  4  5
+# episode 1: rows 0-2, ends at its time limit at row 2; episode 2: rows 3-5, ends in a fall at row 5
+TIME_LIMIT_THEN_FALL = column(
+    terminated=[F, F, F, F, F, T],
+    truncated=[F, F, T, F, F, F],
+    trial_end=[F, F, F, F, F, T],
+    episode_start=[T, F, F, T, F, F],
+    trial_start=[T, F, F, F, F, F],
+)
+VALUES = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0, 106.0]
+
+
+@pytest.mark.parametrize(
+    ("batch", "whole_trial", "timeout_bootstrap", "expected"),
+    [
+        # the fall is passed over to V[3], the start of episode 2; at the trial's time limit the ended row itself has a value
+        (FALL_THEN_TIME_LIMIT, True, True, {0: 10 + 50.5, 1: 20 + 51.5, 3: 40 + 52, 4: 50 + 52.5, 5: 60 + 53}),
+        (FALL_THEN_TIME_LIMIT, True, False, {0: 10 + 50.5, 1: 20 + 51.5, 3: 40 + 52, 4: 50 + 52.5, 5: 60}),
+        # the return stops at the end of the episode: nothing after a fall
+        (FALL_THEN_TIME_LIMIT, False, True, {0: 10 + 50.5, 1: 20, 3: 40 + 52, 4: 50 + 52.5, 5: 60 + 53}),
+        (FALL_THEN_TIME_LIMIT, False, False, {0: 10 + 50.5, 1: 20, 3: 40 + 52, 4: 50 + 52.5, 5: 60}),
+        (TIME_LIMIT_THEN_FALL, True, True, {0: 10 + 50.5, 1: 20 + 51.5, 3: 40 + 52, 4: 50}),
+        (TIME_LIMIT_THEN_FALL, True, False, {0: 10 + 50.5, 1: 20 + 51.5, 3: 40 + 52, 4: 50}),
+        (TIME_LIMIT_THEN_FALL, False, True, {0: 10 + 50.5, 1: 20 + 51, 3: 40 + 52, 4: 50}),
+        (TIME_LIMIT_THEN_FALL, False, False, {0: 10 + 50.5, 1: 20, 3: 40 + 52, 4: 50}),
+    ],
+)
+def test_targets_equal_those_worked_out_by_hand(batch: Batch, whole_trial: bool, timeout_bootstrap: bool, expected: dict[int, float]) -> None:
+    assert targets(batch, VALUES, whole_trial=whole_trial, timeout_bootstrap=timeout_bootstrap) == expected
+
+
+@pytest.mark.parametrize("whole_trial", [True, False])
+def test_where_an_end_is_both_termination_wins(whole_trial: bool) -> None:
+    batch = column(terminated=[F, T], truncated=[F, T], trial_end=[F, T])
+    assert targets(batch, VALUES, whole_trial=whole_trial) == {0: 10.0}
+
+
+@pytest.mark.parametrize("whole_trial", [True, False])
+def test_a_constant_reward_has_a_constant_value_under_time_limits(whole_trial: bool) -> None:
+    """Reward 1 and V = 1 / (1 - discount): every target is V again, also across a boundary that the return passes."""
+    batch = column(truncated=[F, F, T, F, F, T], trial_end=[F, F, F, F, F, T], episode_start=[T, F, F, T, F, F], trial_start=[T, F, F, F, F, F])
+    batch.reward[:] = 1.0
+    value = 1 / (1 - DISCOUNT)
+    assert set(targets(batch, [value] * 6, whole_trial=whole_trial).values()) == {value}
+    stopped = targets(batch, [value] * 6, whole_trial=whole_trial, timeout_bootstrap=False)
+    assert stopped[4] == 1.0, "without the bootstrap the time limit is felt"
+
+
+def test_the_index_stays_within_the_batch_and_padding_is_never_asked_for() -> None:
+    batch = column(valid=[T, T, T, F, F], truncated=[F, F, T, F, F], trial_end=[F, F, T, F, F])
+    index, carries = successor(batch, whole_trial=True)
+    assert index.max() <= 4
+    assert index[:2, 0].tolist() == [1, 2]
+    assert carries.shape == (5, 1)

@@ -1,0 +1,134 @@
+"""The wave loop: exactly the trials that were started, keyed by their numbers, in one batched act per round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from envs.parallel_env_manager import ParallelEnvManager
+from policies.rollout import OracleActor, Plan, RandomActor, WaveInterrupted, WaveResult, run_wave
+from tests.toys import CountingConfig, CountingFamily
+from utils.seeding import Phase
+
+
+def manager_of(num_envs: int = 3, *, falls: bool = True, k: int = 2, horizon: int = 9) -> ParallelEnvManager:
+    return ParallelEnvManager(CountingFamily(CountingConfig(max_episode_steps=horizon, falls=falls)), num_envs, episodes_per_trial=k, seed=0)
+
+
+def plan_of(n: int, *, root: int = 0, first: int = 0) -> Plan:
+    return Plan(root, Phase.TRAIN, first, np.random.default_rng(0).uniform(size=(n, 2)))
+
+
+class Recorder:
+    """A sink that keeps every row it is given."""
+
+    def __init__(self) -> None:
+        self.reserved = 0
+        self.rows: dict[int, list[tuple[int, bytes, bytes]]] = {}
+        self.lengths: list[int] = []
+        self.discarded = False
+
+    def reserve(self, n: int) -> None:
+        self.reserved = n
+
+    def write(self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Any, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
+        for trial, time, slot in zip(trials.tolist(), times.tolist(), slots.tolist(), strict=True):
+            self.rows.setdefault(trial, []).append((time, rows.obs[slot].tobytes() + rows.reward[slot].tobytes(), actions[slot].tobytes()))
+
+    def commit(self, lengths: NDArray[np.int64]) -> None:
+        self.lengths = lengths.tolist()
+
+    def discard(self) -> None:
+        self.discarded = True
+
+
+class CountingActor(RandomActor):
+    """Random actions, and how often it was asked."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def act(self, noise: NDArray[Any]) -> NDArray[Any]:
+        self.calls += 1
+        return super().act(noise)
+
+
+@pytest.mark.parametrize("n", [1, 3, 7])
+def test_every_trial_is_written_whole_and_in_order(n: int) -> None:
+    sink = Recorder()
+    with manager_of() as manager:
+        result = run_wave(manager, RandomActor(), plan_of(n), sink=sink)
+    assert sink.reserved == n and sorted(sink.rows) == list(range(n))
+    for trial, rows in sink.rows.items():
+        assert [time for time, _, _ in rows] == list(range(sink.lengths[trial]))
+    assert result.lengths.sum() == result.env_steps
+    assert sink.lengths == (result.lengths.sum(1) + 2).tolist(), "a trial has a row more than steps in each of its k=2 episodes"
+
+
+def test_a_trial_is_the_same_in_any_wave_that_plays_it() -> None:
+    """Its rows depend on its number, not on its slot or on what else is played: here alone in a slot, or as one of seven in three."""
+    alone, among = Recorder(), Recorder()
+    plan = plan_of(7)
+    with manager_of() as manager:
+        run_wave(manager, RandomActor(), plan, sink=among)
+    for number in (0, 4, 6):
+        with manager_of(1) as manager:
+            run_wave(manager, RandomActor(), Plan(0, Phase.TRAIN, number, plan.tasks[number : number + 1]), sink=alone)
+        assert alone.rows.pop(0) == among.rows[number]
+
+
+def test_other_roots_phases_and_numbers_are_other_trials() -> None:
+    def rows_of(plan: Plan) -> list[tuple[int, bytes, bytes]]:
+        sink = Recorder()
+        with manager_of(1) as manager:
+            run_wave(manager, RandomActor(), plan, sink=sink)
+        return sink.rows[0]
+
+    tasks = plan_of(1).tasks
+    plans = [Plan(0, Phase.TRAIN, 0, tasks), Plan(1, Phase.TRAIN, 0, tasks), Plan(0, Phase.WARMUP, 0, tasks), Plan(0, Phase.TRAIN, 1, tasks)]
+    assert len({tuple(rows_of(plan)) for plan in plans}) == 4
+
+
+def test_a_free_slot_takes_the_next_trial_at_once() -> None:
+    """The ancestor split trials over workers beforehand; here six trials of fixed length fill three slots twice, with no round between."""
+    actor = CountingActor()
+    with manager_of(falls=False, horizon=4) as manager:
+        run_wave(manager, actor, plan_of(6))
+    assert actor.calls == 2 * 2 * (4 + 1), "one batched act a round, for all slots, and no idle round"
+
+
+def test_the_returns_are_those_of_all_started_trials_whoever_ends_first() -> None:
+    """Mean over what was started: short trials are not over-represented."""
+    with manager_of(4) as manager:
+        many = run_wave(manager, RandomActor(), plan_of(64))
+        assert (many.lengths > 0).all(), "every episode of every trial was played"
+        assert len(set(many.lengths.flatten().tolist())) > 1
+
+
+def test_an_interrupted_wave_counts_nothing_and_the_next_is_not_disturbed() -> None:
+    sink, again = Recorder(), Recorder()
+    with manager_of() as manager:
+        with pytest.raises(WaveInterrupted):
+            run_wave(manager, RandomActor(), plan_of(5), sink=sink, tick=lambda result: result.env_steps > 12)
+        assert sink.discarded and not sink.lengths
+        run_wave(manager, RandomActor(), plan_of(5), sink=again)
+    fresh = Recorder()
+    with manager_of() as manager:
+        run_wave(manager, RandomActor(), plan_of(5), sink=fresh)
+    assert again.rows == fresh.rows
+
+
+def test_the_oracle_actor_is_told_the_task() -> None:
+    class Family(CountingFamily):
+        def oracle_action(self, obs: NDArray[Any], task: NDArray[np.float64]) -> NDArray[Any]:
+            assert obs.shape[1] == 5, "the family's own observation, without task and flag"
+            return task.astype(np.float32)
+
+    with ParallelEnvManager(Family(CountingConfig(max_episode_steps=3, falls=False)), 2, episodes_per_trial=2, oracle=True) as manager:
+        plan = plan_of(2)
+        result: WaveResult = run_wave(manager, OracleActor(), plan)
+        expected = sum(t + 100 * plan.tasks[:, 0] + plan.tasks[:, 1].astype(np.float32) for t in (1, 2, 3))
+    np.testing.assert_allclose(result.returns[:, 0], expected, rtol=1e-6)

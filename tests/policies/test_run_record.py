@@ -1,0 +1,62 @@
+"""The record of a run: what the first line says, curves from metrics, and W&B read back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from policies.learner import Learner
+from policies.run_record import headline, plain
+from tests.runs import metrics_of, tiny_config
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_first_line_names_environment_slots_workers_start_method_device_and_folder(tmp_path: Path) -> None:
+    with Learner(tiny_config(workers=2), tmp_path) as learner:
+        line = headline(learner)
+    for part in ("PointRobot", "Memory agent", "3 slots", "2 worker processes", "(forkserver)", "device cpu", str(tmp_path)):
+        assert part in line
+
+
+def test_settings_are_plain_data() -> None:
+    from dataclasses import asdict
+
+    settings = plain(asdict(tiny_config()))
+    assert json.loads(json.dumps(settings)) == settings
+    assert settings["agent"]["arch"] == "Memory"
+
+
+def test_a_profile_is_printed_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Learner(tiny_config(profile=True), tmp_path) as learner:
+        learner.train()
+    assert "tottime" in capsys.readouterr().out
+
+
+def test_one_offline_wandb_run_with_workers_is_read_back(tmp_path: Path) -> None:
+    script = f"""
+from pathlib import Path
+from policies.learner import Learner
+from tests.runs import tiny_config
+from utils.wandb_run import WandbMode
+config = tiny_config(workers=2)
+config.wandb.mode = WandbMode.offline
+with Learner(config, Path({str(tmp_path)!r})) as learner:
+    learner.train()
+"""  # in a process of its own: the W&B service lives as long as its process
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, check=False, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode == 0, done.stderr
+    runs = list((tmp_path / "wandb").glob("offline-run-*"))
+    assert len(runs) == 1, "one run per process tree"
+    command = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--summary", "--json", str(runs[0])]
+    found = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    assert found["summary"]["env_steps"] == metrics_of(tmp_path)[-1]["env_steps"]
+    assert "eval/held_out/return_episode_2" in found["summary"]
+    assert found["config"]["env"]["family"] == "PointRobot" and "torch" in found["config"]["versions"]

@@ -1,0 +1,48 @@
+"""What a run settles before it starts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from policies.config import DeviceName
+from policies.setup import MOST_SLOTS, check_replay_fits, prepare_torch, settle_backend, slots_of
+from tests.runs import tiny_config
+from utils.machine import available_cores
+from utils.options import OptionError
+
+
+def test_slots_are_the_rollouts_of_an_iteration_capped_whatever_the_workers() -> None:
+    assert slots_of(tiny_config(num_slots=None)) == 4
+    assert slots_of(tiny_config(num_slots=None, workers=6)) == 4
+    assert slots_of(tiny_config(num_slots=None, train={"num_rollouts_per_iter": 1000})) == MOST_SLOTS
+    assert slots_of(tiny_config(num_slots=7)) == 7
+
+
+def test_an_explicit_number_of_workers_is_obeyed() -> None:
+    assert settle_backend(tiny_config(workers=3)) == 3
+    assert settle_backend(tiny_config()) == 1
+    config = tiny_config(num_slots=64)
+    config.backend.name = "process"
+    assert settle_backend(config) == available_cores()
+
+
+def test_deterministic_turns_torchs_deterministic_algorithms_on() -> None:
+    try:
+        assert prepare_torch(tiny_config(deterministic=True)) == "cpu"
+        assert torch.are_deterministic_algorithms_enabled() and torch.get_num_threads() == 1
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_auto_is_the_best_device_there_is() -> None:
+    expected = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    config = tiny_config()
+    config.device = DeviceName.auto
+    assert prepare_torch(config) == expected
+
+
+def test_a_replay_that_does_not_fit_is_refused_with_its_size() -> None:
+    check_replay_fits(1 << 20)
+    with pytest.raises(OptionError, match=r"The replay needs 1048576.0 GiB .* lower train.buffer_size"):
+        check_replay_fits(1 << 50)

@@ -1,0 +1,91 @@
+"""Tiny runs for tests: a config that trains for seconds, and what a run amounts to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from envs.backends.base import BackendConfig
+from envs.meta import FAMILIES
+from envs.meta.point_robot import PointReward
+from policies.agents.base import AgentConfig, Arch
+from policies.algorithms.sac import SACConfig
+from policies.config import Config, DeviceName, EvaluationConfig, TrainConfig
+from policies.learner import Learner
+from policies.memory import MEMORIES
+from utils.wandb_run import WandbConfig, WandbMode
+
+
+def tiny_config(
+    family: str = "PointRobot", arch: Arch = Arch.Memory, *, workers: int | None = None, env: dict[str, Any] | None = None, **root: Any
+) -> Config:
+    """A run of a few hundred env steps with small networks and W&B off."""
+    dense = {"reward": PointReward.dense} if family == "PointRobot" else {}  # so that no return is 0 by lack of luck
+    options: dict[str, Any] = {"max_episode_steps": 6, "num_eval_tasks": 3} | dense | (env or {})
+    train = {"n_env_steps_total": 240, "num_rollouts_per_iter": 4, "num_init_rollouts_pool": 5, "updates_per_step": 0.05, "buffer_size": 2000}
+    plain: dict[str, Any] = {"num_slots": 3, "checkpoint_every": 60} | {
+        name: value for name, value in root.items() if name not in ("train", "evaluation")
+    }
+    return Config(
+        env=FAMILIES[family].Config(family=family, **options),
+        agent=AgentConfig(arch=arch, hidden=[16], action_embedding=4, reward_embedding=4, obs_embedding=8, shortcut_embedding=8),
+        memory=MEMORIES["GRU"].Config(name="GRU", hidden_size=16),
+        algorithm=SACConfig(name="SAC", batch_size=4, transitions_batch_size=16),
+        backend=BackendConfig(),
+        train=TrainConfig(**(train | plain.pop("train", {}))),
+        evaluation=EvaluationConfig(**({"every": 100} | plain.pop("evaluation", {}))),
+        wandb=WandbConfig(mode=WandbMode.disabled),
+        device=DeviceName.cpu,
+        num_parallel_workers=workers,
+        **plain,
+    )
+
+
+def stored_rows(learner: Learner) -> dict[str, np.ndarray[Any, Any]]:
+    """Everything in the replay."""
+    replay = learner.replay
+    return replay.export(max(0, replay.num_added - replay.capacity), replay.num_added)
+
+
+def digest(value: Any) -> str:
+    """One hash of nested arrays, tensors and numbers."""
+    found = hashlib.sha256()
+
+    def take(part: Any) -> None:
+        if isinstance(part, dict):
+            for key in part:
+                found.update(str(key).encode())
+                take(part[key])
+        elif isinstance(part, (list, tuple)):
+            for one in part:
+                take(one)
+        elif isinstance(part, torch.Tensor):
+            take(part.detach().cpu().numpy())
+        elif isinstance(part, np.ndarray):
+            found.update(str((part.dtype, part.shape)).encode() + np.ascontiguousarray(part).tobytes())
+        else:
+            found.update(repr(part).encode())
+
+    take(value)
+    return found.hexdigest()
+
+
+def state_of(learner: Learner) -> dict[str, str]:
+    """Hashes of all that a resumed run must share with an uninterrupted one."""
+    return {
+        "algorithm": digest(learner.algorithm.state_dict()),
+        "replay": digest(stored_rows(learner)),
+        "sampling": digest(learner.sampling_state),
+        "counters": digest(learner.counters.state_dict()),
+    }
+
+
+def metrics_of(folder: Path) -> list[dict[str, Any]]:
+    """The metrics of a run, wall-clock fields apart."""
+    lines = [json.loads(text) for text in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if not key.startswith("time/")} for line in lines]

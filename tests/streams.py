@@ -1,0 +1,72 @@
+"""Streams: what a manager's trials were, as bytes and as one hash, in the order of the trials and not of the clock."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envs.base import Rows
+from envs.parallel_env_manager import ParallelEnvManager, Start
+from utils.seeding import Phase, Purpose, generator, trial_seed, uniforms
+
+Tamper = Callable[[int, int, Rows, NDArray[np.float32]], None]
+"""(trial, row, rows, actions of that row) -> changes something in place, to see that the hash sees it"""
+
+
+def start_of(manager: ParallelEnvManager, trial: int, seed: int) -> Start:
+    """Task and seed of a trial, by its number alone."""
+    task = manager.sample_tasks(1, rng=generator(seed, Phase.TRAIN, Purpose.TASK, trial))[0]
+    return Start(task, trial_seed(seed, Phase.TRAIN, trial))
+
+
+def action_of(manager: ParallelEnvManager, trial: int, row: int, seed: int) -> NDArray[np.float32]:
+    """A pseudo-random action, by trial and row alone."""
+    space = manager.single_action_space
+    assert isinstance(space, spaces.Box)
+    draws = uniforms(np.array([(seed * 1_000_003 + trial) * 10_007 + row], np.uint64), int(np.prod(space.shape)))[0]
+    return (2.0 * draws - 1.0).astype(np.float32).reshape(space.shape)
+
+
+def trial_streams(manager: ParallelEnvManager, num_trials: int, *, seed: int = 0, tamper: Tamper | None = None) -> list[bytes]:
+    """Run trials 0..n-1 (a slot takes the next one when it is free) and return the bytes of each: all rows, with the action chosen there."""
+    streams = [b""] * num_trials
+    count = [0] * num_trials
+    trial_of = np.full(manager.num_envs, -1)
+    started = min(manager.num_envs, num_trials)
+    trial_of[:started] = np.arange(started)
+    first = [start_of(manager, trial, seed) for trial in range(started)]
+    rows = manager.reset([start.task for start in first], [start.seed for start in first], list(range(started)))
+    starts: dict[int, Start] = {}
+    while True:
+        actions = np.zeros(manager.action_space.shape or (), np.float32)
+        for slot in np.flatnonzero(rows.valid).tolist():
+            trial = int(trial_of[slot])
+            actions[slot] = action_of(manager, trial, count[trial], seed)
+            if tamper:
+                tamper(trial, count[trial], rows, actions[slot])
+            streams[trial] += _row_bytes(manager, rows, slot, actions[slot])
+            count[trial] += 1
+        starts.clear()
+        for slot in np.flatnonzero(rows.valid & rows.trial_end).tolist():
+            if started < num_trials:
+                starts[slot], trial_of[slot] = start_of(manager, started, seed), started
+                started += 1
+        if not starts and not manager.running.any():
+            return streams
+        rows = manager.step(actions, starts)
+
+
+def stream_hash(manager: ParallelEnvManager, num_trials: int, *, seed: int = 0, tamper: Tamper | None = None) -> str:
+    """One hash of `trial_streams`."""
+    return hashlib.sha256(b"|".join(trial_streams(manager, num_trials, seed=seed, tamper=tamper))).hexdigest()
+
+
+def _row_bytes(manager: ParallelEnvManager, rows: Rows, slot: int, action: NDArray[np.float32]) -> bytes:
+    obs = list(rows.obs.values()) if isinstance(rows.obs, dict) else [rows.obs]
+    flags = [rows.terminated, rows.truncated, rows.episode_start, rows.trial_start, rows.trial_end]
+    arrays = [*obs, rows.task, rows.reward, *flags, rows.info, rows.prev_action]
+    return b"".join(array[slot].tobytes() for array in arrays) + action.tobytes() + bytes([int(manager.episode[slot])])

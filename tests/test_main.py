@@ -1,0 +1,173 @@
+"""The front door: mistakes leave nothing behind, runs get a folder and their config, and ends have their exit codes."""
+
+from __future__ import annotations
+
+import multiprocessing.process
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import main
+
+ROOT = Path(main.__file__).resolve().parent
+
+FAKE = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+import policies.learner
+from utils.checkpoint import CheckpointError
+
+class Learner:
+    stop_signal = None
+    def __init__(self, config, run_dir=None):
+        self.config, self.run_dir = config, run_dir
+    def load(self):
+        print("load")
+    def train(self):
+        print("train", self.run_dir.name, self.config.env.family, self.config.seed, self.config.train.n_env_steps_total)
+        if self.config.seed == 15:
+            self.stop_signal = 15
+        if self.config.seed == 7:
+            raise CheckpointError("no room on the disk")
+        if self.config.seed == 8:
+            raise ZeroDivisionError("a fault of ours")
+        return 1.0
+    def evaluate(self):
+        return {{"eval/held_out/return_episode_1": float(self.config.evaluation.episodes_per_trial or 0)}}
+    def __enter__(self):
+        return self
+    def __exit__(self, *_):
+        print("closed")
+
+policies.learner.Learner = Learner
+import main
+sys.exit(main.main())
+"""
+"""The real front door with a learner that only says what it is asked."""
+
+MISTAKES = {
+    "an environment that is not": ("env=AntDri", "env=AntDri is not known. Did you mean 'AntDir'?"),
+    "another choice that is not": ("algorithm=SAX", "algorithm=SAX is not known. Did you mean 'SAC'?"),
+    "an option that is not": ("num_wokers=4", "There is no option 'num_wokers'. Did you mean 'num_parallel_workers'?"),
+    "an option without its section": ("max_episode_steps=9", "Did you mean 'env.max_episode_steps'?"),
+    "a value of another kind": ("num_parallel_workers=six", "num_parallel_workers=six should be a whole number or null."),
+    "a value that is not one of its values": ("device=gpu", "device=gpu is not one of its values. Did you mean 'cpu'?"),
+    "a value out of range": ("train.num_rollouts_per_iter=0", "train.num_rollouts_per_iter=0 is out of range: it must be at least 1."),
+    "a number that is none": ("algorithm.discount=nan", "algorithm.discount=nan is out of range"),
+    "a contradiction": ("backend=serial num_parallel_workers=6", "contradicts it"),
+    "more workers than slots": ("num_slots=4 num_parallel_workers=6", "num_parallel_workers=6 is more than num_slots=4"),
+    "broken syntax": ("agent.hidden=[128,128", "Cannot read the value in 'agent.hidden=[128,128'"),
+    "a name without a value": ("seed", "'seed' has no value"),
+    "a choice without its group": ("AntDir", "Did you mean 'env=AntDir'?"),
+    "an option as a flag": ("--seed 3", "There is no flag --seed"),
+    "an option given twice": ("seed=1 seed=2", "seed is given twice"),
+    "values without -m": ("seed=0,1,2", "add -m"),
+    "the third job of a multirun": ("-m seed=0,1,-2", "seed=-2 is out of range"),
+    "a folder that is no run": ("resume=nowhere", "resume=nowhere is not a run folder: it does not exist."),
+    "a folder to evaluate that is no run": ("evaluate=nowhere", "evaluate=nowhere is not a run folder: it does not exist."),
+    "an addition": ("+foo=1", "There is no option 'foo'."),
+}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to start from, like a user's."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def front_door(*words: str, script: str = FAKE) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("kind", MISTAKES)
+def test_a_mistake_is_one_sentence_exit_2_and_nothing_created(
+    kind: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("something was started or made for a command line with a mistake")
+
+    words, sentence = MISTAKES[kind]
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", refuse)
+    monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
+    monkeypatch.setattr(os, "mkdir", refuse)
+    monkeypatch.setattr(sys, "argv", ["main.py", *words.split()])
+    assert main.main() == 2
+    out, err = capsys.readouterr()
+    assert sentence in err
+    assert (out, err.count("\n")) == ("", 1)
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_mistake_is_said_soon_and_by_the_real_command(elsewhere: Path) -> None:
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, ROOT / "main.py", "env=AntDri"], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "env=AntDri is not known. Did you mean 'AntDir'?\n")
+    assert time.monotonic() - began < 20  # 2 s on an idle machine
+    assert not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words", ["env=list", "agent=list", "memory=list", "algorithm=list", "backend=list", "experiment=list", "--help", "env=Wind --help"]
+)
+def test_what_is_only_asked_is_answered_and_nothing_created(
+    words: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["main.py", *words.split()])
+    assert main.main() == 0
+    assert capsys.readouterr().out
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_run_gets_a_folder_with_its_config_which_can_be_resumed_and_evaluated(elsewhere: Path) -> None:
+    done = front_door("env=AntDir", "seed=3", "num_parallel_workers=6", "train.n_env_steps_total=500")
+    assert done.returncode == 0, done.stderr
+    (folder,) = (elsewhere / "outputs" / "AntDir").iterdir()
+    assert done.stdout == f"train {folder.name} AntDir 3 500\nclosed\n"
+
+    before = {file for file in elsewhere.rglob("*") if file.is_dir()}
+    resumed = front_door(f"resume={folder.relative_to(elsewhere)}", "train.n_env_steps_total=900")
+    assert resumed.stdout == f"load\ntrain {folder.name} AntDir 3 900\nclosed\n", resumed.stderr
+    assert "n_env_steps_total: 900" in (folder / "config.yaml").read_text()
+    evaluated = front_door(f"evaluate={folder.relative_to(elsewhere)}", "evaluation.episodes_per_trial=4")
+    assert evaluated.stdout.split() == ["load", "eval/held_out/return_episode_1", "4.000", "closed"], evaluated.stderr
+    assert "episodes_per_trial: null" in (folder / "config.yaml").read_text(), "an evaluation changes nothing in the run"
+    assert {file for file in elsewhere.rglob("*") if file.is_dir()} == before
+
+
+def test_a_multirun_runs_every_job_in_a_folder_of_its_own(elsewhere: Path) -> None:
+    done = front_door("-m", "seed=0,1,2", "env=Wind")
+    assert done.returncode == 0, done.stderr
+    trained = [line.split()[1:4] for line in done.stdout.splitlines() if line.startswith("train")]
+    assert trained == [[job, "Wind", job] for job in "012"]
+    assert len(list((elsewhere / "multirun" / "Wind").glob("*/[012]/config.yaml"))) == 3
+
+
+@pytest.mark.parametrize(("seed", "code", "text"), [(15, 128 + 15, ""), (7, 1, "no room on the disk\n")], ids=["a signal", "an error of the machine"])
+def test_an_end_has_its_exit_code_and_no_traceback(seed: int, code: int, text: str) -> None:
+    done = front_door(f"seed={seed}")
+    assert (done.returncode, done.stderr) == (code, text)
+    assert done.stdout.endswith("closed\n")
+
+
+def test_a_fault_of_ours_keeps_its_traceback() -> None:
+    done = front_door("seed=8")
+    assert done.returncode == 1
+    assert "ZeroDivisionError: a fault of ours" in done.stderr
+
+
+def test_joblibs_start_method_is_left() -> None:
+    script = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+import multiprocessing as mp
+import main
+mp.get_start_method = lambda allow_none=False: "loky"
+mp.set_start_method = lambda method, force=False: print(method, force)
+main._leave_loky()
+"""
+    assert front_door(script=script).stdout == "fork True\n"

@@ -1,0 +1,40 @@
+"""The first signal is a request, the second is not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from utils.stop_signal import StopSignal
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_is_noted(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with StopSignal() as stop:
+        assert stop.received is None
+        os.kill(os.getpid(), number)
+        assert stop.received == number
+    assert signal.getsignal(number) == before
+
+
+def test_a_second_interrupt_acts_as_always() -> None:
+    with StopSignal(), pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_in_a_thread_nothing_is_touched() -> None:
+    before, seen = signal.getsignal(signal.SIGTERM), []
+
+    def enter() -> None:
+        with StopSignal() as stop:
+            seen.append((signal.getsignal(signal.SIGTERM), stop.received))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert seen == [(before, None)]

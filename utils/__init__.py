@@ -1,0 +1,1 @@
+"""Small tools, one noun per file; nothing here knows the project."""

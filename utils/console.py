@@ -1,0 +1,210 @@
+"""What the user sees while a run goes on: a live display in a terminal, a plain line now and then anywhere else."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console as Terminal
+from rich.console import Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+LIVE_SECONDS = 0.5
+PLAIN_SECONDS = 10.0
+_MAX_EPISODES = 6
+
+
+@dataclass
+class Progress:
+    """Where a run stands; NaN and empty where there is nothing to say yet."""
+
+    env_steps: int
+    total_env_steps: int
+    phase: str = ""  # "random pool", "collect", "update", "evaluate"
+    env_steps_per_s: float = math.nan
+    updates: int = 0
+    updates_per_s: float = math.nan
+    shares: dict[str, float] = field(default_factory=dict)  # part of the time in act, env, buffer, update, other
+    episodes: int = 0
+    trials: int = 0
+    mean_length: float = math.nan  # env steps of an episode
+    mean_return_100: float = math.nan  # mean trial return of the last 100 trials
+    return_by_episode: list[float] = field(default_factory=list)  # the same trials, episodes 1..k
+    evaluation: dict[str, list[float]] = field(default_factory=dict)  # newest evaluation: name -> return of episodes 1..k
+    memory_parent: int = 0  # bytes
+    memory_workers: int = 0
+
+
+class Console:
+    """The display of one run. In a terminal it redraws in place; in a pipe or a file it prints a line every `plain_seconds` and at each evaluation.
+
+    `update` between two drawings costs one look at the clock, and `due` tells a caller whether collecting the numbers is worth it.
+    """
+
+    def __init__(self, file: TextIO | None = None, *, plain_seconds: float = PLAIN_SECONDS, live_seconds: float = LIVE_SECONDS) -> None:
+        self._terminal = Terminal(file=file, highlight=False)
+        self.is_live = self._terminal.is_terminal and not self._terminal.is_dumb_terminal
+        self._seconds = live_seconds if self.is_live else plain_seconds
+        # No refreshing thread: it would take the interpreter from the loop at its own moments, and a fork at the wrong one would copy a held lock.
+        self._live = Live(console=self._terminal, auto_refresh=False, vertical_overflow="crop") if self.is_live else None
+        self._redirected: list[tuple[logging.StreamHandler[TextIO], TextIO]] = []
+        self._began = time.monotonic()
+        self._began_at: int | None = None
+        self._drawn = -math.inf
+        self._last: Progress | None = None
+        self._evaluation: dict[str, list[float]] = {}
+
+    def headline(self, text: str) -> None:
+        """The first line of a run, or another that should stand out."""
+        self._terminal.print(Text(text, style="bold"), soft_wrap=True)
+
+    def message(self, text: str) -> None:
+        """A line that stays, above the live display."""
+        self._terminal.print(Text(text), soft_wrap=True)
+
+    @property
+    def due(self) -> bool:
+        """Whether `update` would draw now."""
+        return time.monotonic() - self._drawn >= self._seconds
+
+    def update(self, progress: Progress) -> None:
+        """Show where the run stands, unless that was done a moment ago; a new evaluation is always shown."""
+        evaluated = progress.evaluation != self._evaluation
+        if not evaluated and not self.due:
+            self._last = progress
+            return
+        if self._began_at is None:
+            self._began_at = progress.env_steps
+        self._last = progress
+        self._drawn = time.monotonic()
+        if self._live is not None:
+            self._live.update(self.panel(progress), refresh=True)
+        else:
+            self._terminal.print(Text(self.line(progress, with_evaluation=evaluated)), soft_wrap=True)
+        self._evaluation = {name: list(values) for name, values in progress.evaluation.items()}
+
+    def seconds_left(self, progress: Progress) -> float:
+        """What is left at the rate of this process so far; NaN before the first step. Resumed steps were not done by this process."""
+        done = progress.env_steps - (self._began_at or 0)
+        return max(0, progress.total_env_steps - progress.env_steps) * (time.monotonic() - self._began) / done if done > 0 else math.nan
+
+    def line(self, progress: Progress, with_evaluation: bool = False) -> str:
+        """The state of the run in one line of text."""
+        parts = [
+            f"{_percent(progress)} {progress.env_steps:,}/{progress.total_env_steps:,} env steps",
+            progress.phase,
+            f"{_number(progress.env_steps_per_s)} env steps/s",
+            f"{_number(progress.updates_per_s)} updates/s",
+            f"return {_number(progress.mean_return_100)}",
+            f"by episode {_numbers(progress.return_by_episode)}" if progress.return_by_episode else "",
+            f"left {clock(self.seconds_left(progress))}",
+        ]
+        if with_evaluation:
+            parts += [f"{name} by episode {_numbers(values)}" for name, values in progress.evaluation.items()]
+        return " | ".join(part for part in parts if part)
+
+    def panel(self, progress: Progress) -> Group:
+        """The live display."""
+        left = clock(self.seconds_left(progress))
+        bar = Table.grid(padding=(0, 1), expand=True)
+        bar.add_column(no_wrap=True, min_width=11)
+        bar.add_column(ratio=1)
+        bar.add_column(no_wrap=True, justify="right")
+        steps = f"{_percent(progress)}  {progress.env_steps:,} of {progress.total_env_steps:,} env steps"
+        bar.add_row(Text(progress.phase, style="cyan"), ProgressBar(total=progress.total_env_steps, completed=progress.env_steps), Text(steps))
+        facts = Table.grid(padding=(0, 1))
+        facts.add_column(style="dim", no_wrap=True, min_width=11)
+        facts.add_column(overflow="fold")
+        elapsed = clock(time.monotonic() - self._began)
+        facts.add_row("speed", f"{_number(progress.env_steps_per_s)} env steps/s   {_number(progress.updates_per_s)} updates/s")
+        facts.add_row("time", f"{elapsed} elapsed   {left} left")
+        if progress.shares:
+            facts.add_row("spent on", "   ".join(f"{name} {share:.0%}" for name, share in progress.shares.items()))
+        done = f"{progress.trials:,} trials   {progress.episodes:,} episodes of {_number(progress.mean_length)} steps   {progress.updates:,} updates"
+        facts.add_row("done", done)
+        workers = f" + workers {_bytes(progress.memory_workers)}" if progress.memory_workers else ""
+        facts.add_row("memory", _bytes(progress.memory_parent) + workers)
+        return Group(bar, facts, *self._returns(progress))
+
+    @staticmethod
+    def _returns(progress: Progress) -> Iterator[Table]:
+        rows = {"last 100 trials": progress.return_by_episode, **progress.evaluation}
+        count = max((len(values) for values in rows.values()), default=0)
+        if count == 0:
+            return
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+        table.add_column("return", no_wrap=True, min_width=15)
+        shown = _shown(count)
+        for index in shown:
+            table.add_column(f"episode {index + 1}" if index == 0 else f"{index + 1}", justify="right", no_wrap=True)
+        table.add_column("trial", justify="right", no_wrap=True)
+        for name, values in rows.items():
+            if values:
+                total = progress.mean_return_100 if values is progress.return_by_episode else math.fsum(values)
+                cells = [_number(values[index]) if index < len(values) else "" for index in shown]
+                table.add_row(name, *cells, Text(_number(total), style="dim"))
+        yield table
+
+    def __enter__(self) -> Console:
+        self._began = time.monotonic()
+        if self._live is not None:
+            before = (sys.stdout, sys.stderr)
+            self._live.start()
+            # Handlers of logging keep the stream they were made with, and would write into the middle of the display.
+            for handler in logging.getLogger().handlers:
+                if isinstance(handler, logging.StreamHandler) and handler.stream in before:
+                    self._redirected.append((handler, handler.stream))
+                    handler.setStream(sys.stdout if handler.stream is before[0] else sys.stderr)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._last is not None:
+            self._drawn = -math.inf
+            self.update(self._last)
+        for handler, stream in self._redirected:
+            handler.setStream(stream)
+        self._redirected.clear()
+        if self._live is not None:
+            self._live.stop()
+
+
+def clock(seconds: float) -> str:
+    """A duration as h:mm:ss, with days where there are any."""
+    if not math.isfinite(seconds):
+        return "-:--:--"
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    return f"{f'{days} d ' if days else ''}{hour}:{minute:02}:{second:02}"
+
+
+def _shown(count: int) -> list[int]:
+    """The episodes there is room for: the first ones and the last."""
+    return list(range(count)) if count <= _MAX_EPISODES else [*range(_MAX_EPISODES - 1), count - 1]
+
+
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return " ".join(_number(value) for value in values)
+
+
+def _percent(progress: Progress) -> str:
+    return f"{min(progress.env_steps / max(progress.total_env_steps, 1), 1):4.0%}"
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

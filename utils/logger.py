@@ -1,0 +1,87 @@
+"""The metrics of a run: JSON Lines are the truth, W&B a copy of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+log = logging.getLogger(__name__)
+
+STEP_KEY = "env_steps"
+
+
+class Follower(Protocol):
+    """Somebody who gets a copy of every line."""
+
+    def log(self, env_steps: int, values: Mapping[str, Any], /) -> None: ...
+
+
+class Logger:
+    """Writes `folder/metrics.jsonl`, one object per line, each on disk's side of the process before `log` returns.
+
+    Keys under `time/` are wall-clock measurements: everything else repeats exactly when a run is repeated or resumed.
+    """
+
+    def __init__(self, folder: Path, wandb_run: Follower | None = None, resume_at: int | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / "metrics.jsonl"
+        self.num_not_finite = 0
+        self._wandb_run = wandb_run
+        self._file = open(self.path, "ab", buffering=0)
+        self.offset = self._file.seek(0, os.SEEK_END)
+        if resume_at is not None:
+            self.rewind(resume_at)
+
+    def rewind(self, offset: int) -> None:
+        """Forget the lines after `offset`, which a resumed run will write again."""
+        if offset > self.offset:
+            log.warning("%s has lost its last %d bytes: its lines before this resume are incomplete.", self.path, offset - self.offset)
+            return
+        self._file.truncate(offset)
+        self.offset = offset
+
+    def log(self, env_steps: int, values: Mapping[str, Any]) -> None:
+        """Append one line; NaN and infinity become null and are counted in `num_not_finite`."""
+        if STEP_KEY in values:
+            raise ValueError(f"{STEP_KEY!r} is the axis of the metrics and cannot be one of them.")
+        plain = {key: self._plain(key, value) for key, value in values.items()}
+        line = json.dumps({STEP_KEY: int(env_steps), **plain}, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+        written = self._file.write(line)
+        while written < len(line):  # a nearly full disk takes a part; the next write then says so
+            written += self._file.write(line[written:])
+        self.offset += len(line)
+        if self._wandb_run is not None:
+            self._wandb_run.log(int(env_steps), plain)
+
+    def _plain(self, key: str, value: Any) -> Any:
+        """The value in JSON's types; scalars and arrays of numpy and torch alike have `tolist`."""
+        if hasattr(value, "tolist"):
+            value = value.tolist()
+        if isinstance(value, float):
+            if math.isfinite(value):
+                return value
+            self.num_not_finite += 1
+            return None
+        if value is None or isinstance(value, (bool, int, str)):
+            return value
+        if isinstance(value, (list, tuple)):
+            return [self._plain(key, one) for one in value]
+        if isinstance(value, Mapping):
+            return {str(name): self._plain(key, one) for name, one in value.items()}
+        raise TypeError(f"The metric {key!r} is a {type(value).__name__}: log numbers, text, or lists of them.")
+
+    def close(self) -> None:
+        """Close the file; the follower is closed by its owner."""
+        self._file.close()
+
+    def __enter__(self) -> Logger:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

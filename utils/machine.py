@@ -1,0 +1,36 @@
+"""Facts about this machine: cores and memory."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+
+import psutil
+
+
+def available_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def available_memory() -> int:
+    """Bytes of memory that could be taken now without swapping."""
+    return int(psutil.virtual_memory().available)
+
+
+def resident_bytes(pids: Iterable[int]) -> int:
+    """Bytes resident in these processes; one that has just died counts nothing."""
+    total = 0
+    for pid in pids:
+        try:
+            total += psutil.Process(pid).memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+def describe() -> str:
+    """One line that says what a measurement was made on."""
+    memory = psutil.virtual_memory().total / 2**30
+    return f"{platform.system()} {platform.machine()}, {available_cores()} cores, {memory:.0f} GiB, Python {platform.python_version()}"

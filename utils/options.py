@@ -1,0 +1,96 @@
+"""Options: dataclass fields with a line of help and a range, and one clear sentence for a wrong one."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, field, fields, is_dataclass
+from enum import Enum
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+
+class OptionError(ValueError):
+    """A wrong name, type, range or combination of options; its text is one sentence for the user."""
+
+
+def option(default: Any, help: str, *, low: float | None = None, high: float | None = None, above: float | None = None) -> Any:
+    """A dataclass field with its help, and its range: low <= value <= high, value > above."""
+    metadata = {"help": help, "low": low, "high": high, "above": above}
+    if isinstance(default, (list, dict)):
+        return field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """' Did you mean X?' for the name closest to what was typed, or all the names there are."""
+    known = sorted(names)
+    folded = {known_name.lower(): known_name for known_name in known}
+    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
+    return f" Did you mean {folded[close[0]]!r}?" if close else f" Known: {', '.join(known)}."
+
+
+def range_text(item: Field[Any]) -> str:
+    """The range of one option in words."""
+    low, high, above = (item.metadata.get(key) for key in ("low", "high", "above"))
+    limits = {"at least": low, "more than": above, "at most": high}
+    return " and ".join(f"{words} {limit}" for words, limit in limits.items() if limit is not None)
+
+
+def range_problems(config: Any, prefix: str = "") -> Iterator[str]:
+    """One sentence for each value of a config dataclass that is out of its range, nested dataclasses included."""
+    for item in fields(config):
+        value = getattr(config, item.name)
+        name = f"{prefix}{item.name}"
+        if is_dataclass(value):
+            yield from range_problems(value, f"{name}.")
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, bool) or not isinstance(one, (int, float)):
+                continue
+            low, high, above = (item.metadata.get(key) for key in ("low", "high", "above"))
+            outside = (low is not None and one < low) or (high is not None and one > high) or (above is not None and one <= above)
+            if outside or not math.isfinite(one):
+                yield f"{name}={one} is out of range: it must be {range_text(item) or 'finite'}."
+
+
+def from_keywords(config: type[T], owner: str, values: Mapping[str, Any]) -> T:
+    """A config dataclass from keyword arguments; an unknown name or a wrong type is refused in one sentence."""
+    known = {item.name: item for item in fields(config)}  # pyright: ignore[reportArgumentType]
+    hints = get_type_hints(config)
+    settled: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in known:
+            raise OptionError(f"{owner} has no option {name!r}.{nearest(name, known)}")
+        settled[name] = _converted(owner, name, value, hints[name])
+    missing = [name for name, item in known.items() if item.default is MISSING and item.default_factory is MISSING and name not in settled]
+    if missing:
+        raise OptionError(f"{owner} needs the option {missing[0]!r}.")
+    made = config(**settled)
+    for problem in range_problems(made):
+        raise OptionError(f"{owner}: {problem}")
+    return made
+
+
+def _converted(owner: str, name: str, value: Any, hint: Any) -> Any:
+    union = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    allowed = tuple(get_origin(kind) or kind for kind in union)  # list[str] is checked as a list
+    if any(value is None and kind is type(None) for kind in allowed):
+        return value
+    for kind in allowed:
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            if isinstance(value, kind):
+                return value
+            names = [member.name for member in kind]
+            if value in names:
+                return kind[value]
+            raise OptionError(f"{owner}: {name}={value!r} is not one of its values.{nearest(str(value), names)}")
+    if float in allowed and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    plain = tuple(kind for kind in allowed if isinstance(kind, type))
+    if not plain or (isinstance(value, plain) and not (isinstance(value, bool) and bool not in plain)):
+        return value
+    raise OptionError(f"{owner}: {name}={value!r} should be of type {' or '.join(kind.__name__ for kind in plain)}.")

@@ -1,0 +1,50 @@
+"""One process per run folder: a lock that dies with its holder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import weakref
+from pathlib import Path
+from types import TracebackType
+
+
+class RunLockError(RuntimeError):
+    """The run folder is in use; the text is one sentence for the user."""
+
+
+class RunLock:
+    """Holds `folder/.lock` until `release()` or until this process dies, however it dies: there are no stale locks to remove."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / ".lock"
+        self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._file, 32, 0).decode(errors="replace").strip() or "unknown"
+            self._close()
+            raise RunLockError(f"The run folder {folder} is in use by process {holder}: wait for it or stop it first.") from None
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        # flock belongs to the open file, which a forked worker shares: an orphan would hold the lock after the run has died.
+        mine = weakref.WeakMethod(self._close)
+        os.register_at_fork(after_in_child=lambda: method() if (method := mine()) else None)
+
+    def release(self) -> None:
+        """Let another process in; a second call does nothing."""
+        if self._file is not None:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+        self._close()
+
+    def _close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def __enter__(self) -> RunLock:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()

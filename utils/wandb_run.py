@@ -1,0 +1,187 @@
+"""Weights & Biases, kept at arm's length: offline unless asked, one run per process, and no failure of it ever reaches training."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from utils.options import option
+
+log = logging.getLogger(__name__)
+
+START_SECONDS = 15.0
+FINISH_SECONDS = 60.0
+_GRACE_SECONDS = 2.0  # wandb keeps its own limit; this one is for a start that hangs before or after it
+_SECRET_NAME = re.compile(r"token|secret|passw|api_?key|authorization|credential", re.IGNORECASE)
+_URL_USER = re.compile(r"://[^/@\s]+@")
+
+
+class WandbMode(Enum):
+    """Where a run is recorded."""
+
+    offline = "offline"
+    online = "online"
+    disabled = "disabled"
+
+
+@dataclass
+class WandbConfig:
+    """Weights & Biases; offline runs can be uploaded later with `wandb sync`."""
+
+    mode: WandbMode = option(WandbMode.offline, "offline, online or disabled")
+    project: str = option("retrial", "project")
+    entity: str | None = option(None, "user or team; null takes the account's default")
+    group: str | None = option(None, "group; null groups the seeds of one experiment")
+    tags: list[str] = option([], "further tags")
+
+
+def redact(value: Any) -> Any:
+    """The same settings with the values of secret-looking names and the user part of URLs starred out."""
+    if isinstance(value, Mapping):
+        return {str(name): "***" if _SECRET_NAME.search(str(name)) and one else redact(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redact(one) for one in value]
+    return _URL_USER.sub("://***@", value) if isinstance(value, str) else value
+
+
+class WandbRun:
+    """One run, or an inert stand-in: `run_id` and `place` are None then, and every method does nothing."""
+
+    def __init__(self, run: Any = None) -> None:
+        self._run = run
+        self._pid = os.getpid()
+        self.run_id: str | None = run.id if run is not None else None
+        self.place: str | None = None
+        if run is not None:
+            self.place = str(Path(run.dir).parent) if run.offline else run.url
+
+    @classmethod
+    def start(
+        cls,
+        config: WandbConfig,
+        *,
+        folder: Path,
+        settings: Mapping[str, Any],
+        name: str,
+        group: str,
+        tags: Sequence[str] = (),
+        run_id: str | None = None,
+        timeout: float = START_SECONDS,
+    ) -> WandbRun:
+        """Start recording into `folder/wandb`; what goes wrong is a warning: online falls back to offline, and that to an inert run.
+
+        Neither attempt takes more than `timeout` seconds and a moment.
+        """
+        if config.mode is WandbMode.disabled:
+            return cls()
+        described = {"config": redact(settings), "name": name, "group": config.group or group, "tags": [*tags, *config.tags]}
+        modes = [WandbMode.online, WandbMode.offline] if config.mode is WandbMode.online else [WandbMode.offline]
+        for mode in modes:
+            try:
+                make = partial(_init, replace(config, mode=mode), folder, described, run_id, timeout)
+                return cls(_bounded(make, timeout + _GRACE_SECONDS, late=lambda run: run.finish()))
+            except Exception as error:  # noqa: BLE001 - whatever a third-party service raises, training starts
+                instead = "recorded in metrics.jsonl only" if mode is modes[-1] else "recorded offline, for `wandb sync`"
+                log.warning("W&B did not start %s (%s): this run is %s.", mode.name, _first_line(error), instead)
+        return cls()
+
+    def log(self, env_steps: int, values: Mapping[str, Any]) -> None:
+        """One point of each metric; a list becomes name/1, name/2, ... (W&B draws no lists) and null is left out."""
+        flat = {"env_steps": env_steps}
+        for name, value in values.items():
+            for number, one in enumerate(value, start=1) if isinstance(value, list) else [(0, value)]:
+                if one is not None:
+                    flat[f"{name}/{number}" if number else name] = one
+        self._guarded(lambda run: run.log(flat))
+
+    def summary(self, values: Mapping[str, Any]) -> None:
+        """The results shown beside the run's name."""
+        self._guarded(lambda run: run.summary.update(dict(values)))
+
+    def finish(self, exit_code: int = 0) -> None:
+        """Close the run; a second call does nothing."""
+        self._guarded(lambda run: _bounded(lambda: run.finish(exit_code=exit_code), FINISH_SECONDS))
+        self._run = None
+
+    def _guarded(self, call: Callable[[Any], Any]) -> None:
+        # A forked worker holds a copy of the run and of its socket: only the process that started it may speak.
+        if self._run is None or os.getpid() != self._pid:
+            return
+        try:
+            call(self._run)
+        except Exception as error:  # noqa: BLE001 - whatever a third-party service raises, training goes on
+            self._run = None
+            log.warning("W&B failed (%s): from here on this run is recorded in metrics.jsonl only.", _first_line(error))
+
+
+def _init(config: WandbConfig, folder: Path, described: dict[str, Any], run_id: str | None, timeout: float) -> Any:
+    import wandb  # here, so that a run without it neither needs it nor pays for its import
+
+    (folder / "wandb").mkdir(parents=True, exist_ok=True)  # otherwise wandb, finding no such folder, quietly writes to a temporary one
+    settings = wandb.Settings(
+        console="off",
+        silent=True,
+        save_code=False,
+        disable_git=True,
+        disable_code=True,
+        x_disable_meta=True,  # otherwise the command line, the host and the user are recorded
+        x_disable_machine_info=True,
+        host="",
+        x_disable_stats=True,
+        x_save_requirements=False,
+        init_timeout=timeout,
+        x_service_wait=timeout,
+    )
+    wandb.setup(settings)  # silent from here on: otherwise online without a key asks for one, in the middle of the console
+    run = wandb.init(
+        project=config.project,
+        entity=config.entity,
+        dir=str(folder),
+        id=run_id,
+        resume="allow" if run_id and config.mode is WandbMode.online else None,
+        mode=config.mode.value,
+        job_type="train",
+        reinit="finish_previous",
+        settings=settings,
+        **described,
+    )
+    run.define_metric("env_steps")
+    run.define_metric("*", step_metric="env_steps")
+    return run
+
+
+def _bounded(call: Callable[[], Any], seconds: float, late: Callable[[Any], Any] = lambda result: None) -> Any:
+    """The result of a call, or TimeoutError after so many seconds; a result that comes too late goes to `late`."""
+    outcome: list[Any] = []
+    failure: list[Exception] = []
+    done, given_up = threading.Event(), threading.Event()
+
+    def work() -> None:
+        try:
+            outcome.append(call())
+            if given_up.is_set():
+                late(outcome[0])
+        except Exception as error:  # noqa: BLE001 - carried to the caller's thread
+            failure.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=work, name="wandb", daemon=True).start()
+    if not done.wait(seconds):
+        given_up.set()
+        raise TimeoutError(f"no answer in {seconds:g} s")
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
