@@ -64,8 +64,7 @@ def _resume(learner: Learner, config: Config, run_dir: Path) -> float:
 
 def _evaluate(learner: Learner, config: Config, run_dir: Path) -> float:
     learner.load()
-    for name, value in learner.evaluate().items():
-        print(f"{name:<40} {value:10.3f}")
+    print(learner.report())
     return 0.0
 
 

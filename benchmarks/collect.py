@@ -26,7 +26,7 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from numpy.typing import NDArray
 
-from buffers.replay import Replay
+from buffers.replay import ENDED, Replay
 from envs.backends.base import BackendConfig
 from envs.meta.ant_dir import FRAME_SKIP, load_model
 from envs.meta.make_env import make_family
@@ -165,7 +165,7 @@ def visited_states(manager: ParallelEnvManager, agent: Agent, count: int) -> NDA
     tasks = manager.sample_tasks(24, rng=np.random.default_rng(0))
     run_wave(manager, AgentActor(agent, device="cpu"), Plan(0, Phase.TRAIN, 0, tasks), sink=replay)
     stored = replay.export(0, 24)
-    alive = ~(stored["terminated"] | stored["truncated"])
+    alive = stored["flags"] & ENDED == 0
     together = np.concatenate([stored["obs"][alive][:, :27], stored["action"][alive]], axis=1)
     return together[np.random.default_rng(0).permutation(len(together))[:count]].astype(np.float64)
 

@@ -42,6 +42,12 @@ def to_config(composed: DictConfig) -> Config:
     return config
 
 
+def load(words: Sequence[str] = ()) -> Config:
+    """The checked config of a run, from the words that a command line would have: `load(["env=AntDir", "seed=1"])`."""
+    with Composer() as composer:
+        return composer.config(composer.parse(words))
+
+
 class Composer:
     """Composes as Hydra will, but before it: nothing is created, and a mistake is an `OptionError`. A context manager."""
 

@@ -97,9 +97,6 @@ class ParallelEnvManager:
         self.num_envs = blocks[-1].stop
         if not 1 <= num_workers <= self.num_envs:
             raise ValueError(f"num_workers={num_workers} must be between 1 and the number of slots, {self.num_envs}.")
-        if episodes_per_trial < 1:
-            raise ValueError(f"episodes_per_trial={episodes_per_trial} must be at least 1.")
-        self.num_workers = num_workers
         with_flag = episodes_per_trial > 1 if new_episode_flag is None else new_episode_flag
         self._layout = Layout(self._families[0].spec, with_task=oracle, with_flag=with_flag)
         self._config = backend or BackendConfig()
@@ -114,7 +111,6 @@ class ParallelEnvManager:
         horizon = max_episode_steps or self._families[0].config.max_episode_steps
         self._clock = TrialClock(self.rows, episodes_per_trial=episodes_per_trial, max_episode_steps=horizon)
         self._commands = Commands.empty(self.rows)
-        self._all = np.arange(self.num_envs)
         self._pending = np.zeros(self.num_envs, np.bool_)
         self.remotes = [Remote(self, slot) for slot in range(self.num_envs)]
 

@@ -23,6 +23,8 @@ class TrialClock:
     """
 
     def __init__(self, rows: Rows, *, episodes_per_trial: int, max_episode_steps: int) -> None:
+        if episodes_per_trial < 1 or max_episode_steps < 1:
+            raise ValueError(f"A trial needs at least one episode of one step, not {episodes_per_trial} of {max_episode_steps}.")
         num_slots = len(rows.reward)
         self._rows = rows
         self.episodes_per_trial = episodes_per_trial

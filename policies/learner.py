@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cached_property
@@ -18,7 +19,7 @@ from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.base import AgentSpec
 from policies.algorithms import ALGORITHMS
 from policies.config import Config
-from policies.evaluation import TaskLists, evaluate_list, held_out_name
+from policies.evaluation import TaskLists, evaluate_list, evaluation_table, held_out_name
 from policies.memory import MEMORIES
 from policies.progress import Counters, by_episode
 from policies.rollout import AgentActor, Plan, RandomActor, WaveResult, run_wave
@@ -217,6 +218,14 @@ class Learner:
                     metrics |= by_episode(f"{key}/success", result.successes.mean(0))
         self.watch.lap("evaluate")
         return metrics
+
+    def report(self) -> str:
+        """Evaluate, keep the numbers in the run folder, and show them beside the family's oracle and random scores."""
+        metrics = self.evaluate()
+        if self.run_dir is not None:
+            path = self.run_dir / "evaluation.json"
+            path.write_text(json.dumps({"env_steps": self.counters.env_steps, "updates": self.counters.updates, **metrics}, indent=1) + "\n")
+        return evaluation_table(metrics, self.family.spec)
 
     def train(self) -> float:
         """Go on until `train.n_env_steps_total`, or a signal; the last evaluation's return in the last episode on unseen tasks."""

@@ -28,9 +28,7 @@ def tiny_config(
     dense = {"reward": PointReward.dense} if family == "PointRobot" else {}  # so that no return is 0 by lack of luck
     options: dict[str, Any] = {"max_episode_steps": 6, "num_eval_tasks": 3} | dense | (env or {})
     train = {"n_env_steps_total": 240, "num_rollouts_per_iter": 4, "num_init_rollouts_pool": 5, "updates_per_step": 0.05, "buffer_size": 2000}
-    plain: dict[str, Any] = {"num_slots": 3, "checkpoint_every": 60} | {
-        name: value for name, value in root.items() if name not in ("train", "evaluation")
-    }
+    plain: dict[str, Any] = {"num_slots": 3, "checkpoint_every": 60} | root
     return Config(
         env=FAMILIES[family].Config(family=family, **options),
         agent=AgentConfig(arch=arch, hidden=[16], action_embedding=4, reward_embedding=4, obs_embedding=8, shortcut_embedding=8),

@@ -36,8 +36,8 @@ class Learner:
         if self.config.seed == 8:
             raise ZeroDivisionError("a fault of ours")
         return 1.0
-    def evaluate(self):
-        return {{"eval/held_out/return_episode_1": float(self.config.evaluation.episodes_per_trial or 0)}}
+    def report(self):
+        return f"{{self.config.evaluation.episodes_per_trial}} episodes"
     def __enter__(self):
         return self
     def __exit__(self, *_):
@@ -134,7 +134,7 @@ def test_a_run_gets_a_folder_with_its_config_which_can_be_resumed_and_evaluated(
     assert resumed.stdout == f"load\ntrain {folder.name} AntDir 3 900\nclosed\n", resumed.stderr
     assert "n_env_steps_total: 900" in (folder / "config.yaml").read_text()
     evaluated = front_door(f"evaluate={folder.relative_to(elsewhere)}", "evaluation.episodes_per_trial=4")
-    assert evaluated.stdout.split() == ["load", "eval/held_out/return_episode_1", "4.000", "closed"], evaluated.stderr
+    assert evaluated.stdout.split() == ["load", "4", "episodes", "closed"], evaluated.stderr
     assert "episodes_per_trial: null" in (folder / "config.yaml").read_text(), "an evaluation changes nothing in the run"
     assert {file for file in elsewhere.rglob("*") if file.is_dir()} == before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -104,6 +105,15 @@ def test_evaluation_does_not_depend_on_the_workers_or_disturb_training() -> None
 def test_evaluation_may_have_more_episodes_than_training() -> None:
     with Learner(tiny_config(evaluation={"episodes_per_trial": 4})) as learner:
         assert "eval/held_out/return_episode_4" in learner.evaluate()
+
+
+def test_a_report_is_kept_in_the_run_folder(tmp_path: Path) -> None:
+    with Learner(tiny_config(), tmp_path) as learner:
+        table = learner.report()
+        metrics = learner.evaluate()
+    saved = json.loads((tmp_path / "evaluation.json").read_text())
+    assert saved == {"env_steps": 0, "updates": 0, **metrics}
+    assert "held_out" in table
 
 
 @pytest.mark.parametrize("arch", list(Arch))
