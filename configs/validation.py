@@ -11,7 +11,7 @@ from policies.agents.base import Arch
 from policies.algorithms import ALGORITHMS
 from policies.config import Config, DeviceName
 from policies.memory import MEMORIES
-from policies.setup import slots_of
+from policies.setup import check_replay_fits, slots_of
 from utils.options import OptionError, nearest, range_problems
 
 
@@ -19,7 +19,7 @@ def check(config: Config) -> None:
     """Refuse a config that cannot run, before anything is created."""
     for problem in problems(config):
         raise OptionError(problem)
-    FAMILIES[config.env.family](config.env)  # a family is cheap to build, and says itself what of its own options cannot stand together
+    check_replay_fits(config)  # builds the family too, which says itself what of its own options cannot stand together
 
 
 def problems(config: Config) -> Iterator[str]:

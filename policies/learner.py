@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -24,7 +24,7 @@ from policies.memory import MEMORIES
 from policies.progress import Counters, by_episode
 from policies.rollout import AgentActor, Plan, RandomActor, WaveResult, run_wave
 from policies.run_record import RunRecord
-from policies.setup import check_replay_fits, prepare_torch, settle_backend, slots_of
+from policies.setup import check_replay_fits, prepare_torch, replay_shape, settle_backend, slots_of
 from policies.snapshots import Snapshots
 from policies.training import Training
 from utils.checkpoint import CheckpointError
@@ -45,6 +45,8 @@ class Learner:
         self.run_dir = run_dir
         self.device = prepare_torch(config)
         self.watch = Stopwatch()
+        self.train_env_parallel: ParallelEnvManager | None = None
+        check_replay_fits(config)
         common = {item.name for item in fields(EnvConfig)}
         options = {item.name: getattr(config.env, item.name) for item in fields(config.env) if item.name not in common}
         self.init_env(
@@ -58,7 +60,11 @@ class Learner:
             oracle=config.env.oracle,
             **options,
         )
-        self._build()
+        try:
+            self._build()
+        except BaseException:
+            self.close()
+            raise
         self.counters = Counters(next_evaluation=config.evaluation.every)
         self.loss_sums: dict[str, torch.Tensor] = {}
         self._sampling = generator(config.seed, Phase.UPDATE, 0)
@@ -89,6 +95,7 @@ class Learner:
         """Make the family, its task lists, and the environments to train and to evaluate in."""
         if env_type != "meta":
             raise ValueError(f"env_type={env_type!r} is not known; there is only 'meta'.")
+        self.close()
         regime = {"max_rollouts_per_task": max_rollouts_per_task, "num_train_tasks": num_train_tasks, "num_eval_tasks": num_eval_tasks}
         self.family = make_family(env_name, **regime, **family_options)
         self.num_parallel_workers = num_parallel_workers
@@ -99,7 +106,7 @@ class Learner:
 
     @cached_property
     def train_env(self) -> ParallelEnvManager:
-        """The sequential environment: the same slots, in this process."""
+        """The sequential environment: the same slots, in this process (or in one worker, where `backend=process` asks for it)."""
         return self._manager(1)
 
     @cached_property
@@ -117,7 +124,7 @@ class Learner:
             seed=self.config.seed,
             oracle=env.oracle,
             new_episode_flag=env.max_rollouts_per_task > 1,
-            backend=self.config.backend,
+            backend=replace(self.config.backend, name="serial") if num_workers < self.num_parallel_workers else self.config.backend,
         )
 
     @property
@@ -146,19 +153,7 @@ class Learner:
         self.needs = algorithm.needs(config.algorithm, config.agent.arch)
         self.agent = algorithm.make_agent(config.algorithm, spec)
         self.algorithm = algorithm(config.algorithm, self.agent, seed=noise_seed)
-        capacity = max(
-            config.train.buffer_size // (env.episodes_per_trial * env.max_episode_steps),
-            config.train.num_rollouts_per_iter,
-            config.train.num_init_rollouts_pool,
-        )
-        storage = {
-            "obs_space": env.single_observation_space,
-            "action_space": env.single_action_space,
-            "capacity_trials": capacity,
-            "rows_per_trial": env.rows_per_trial,
-        }
-        check_replay_fits(Replay.bytes_needed(**storage))
-        self.replay = Replay(**storage, device=self.device)
+        self.replay = Replay(**replay_shape(config, env.spec), device=self.device)
 
     # -- the three verbs -----------------------------------------------------------------------------------------------------------------
 
@@ -267,9 +262,10 @@ class Learner:
         """Stop the environments; idempotent."""
         for name in ("train_env", "eval_env"):
             if name in self.__dict__:  # made only where it was asked for
-                self.__dict__[name].close()
+                self.__dict__.pop(name).close()
         if self.train_env_parallel is not None:
             self.train_env_parallel.close()
+            self.train_env_parallel = None
 
     def __enter__(self) -> Self:
         return self

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import torch
 
+from buffers.replay import Replay
+from envs.base import EnvSpec, Layout
+from envs.meta.make_env import make_family
 from policies.config import Config, DeviceName
 from utils.machine import available_cores, available_memory
 from utils.options import OptionError
@@ -42,9 +46,22 @@ def prepare_torch(config: Config) -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def check_replay_fits(needed: int) -> None:
+def replay_shape(config: Config, spec: EnvSpec) -> dict[str, Any]:
+    """What the replay of a run is built from."""
+    env, train = config.env, config.train
+    layout = Layout(spec, with_task=env.oracle, with_flag=env.max_rollouts_per_task > 1)
+    in_capacity = train.buffer_size // (env.max_rollouts_per_task * env.max_episode_steps)
+    return {
+        "obs_space": layout.obs_space,
+        "action_space": spec.action_space,
+        "capacity_trials": max(in_capacity, train.num_rollouts_per_iter, train.num_init_rollouts_pool),
+        "rows_per_trial": env.max_rollouts_per_task * (env.max_episode_steps + 1),
+    }
+
+
+def check_replay_fits(config: Config) -> None:
     """Refuse a replay that would not fit in memory, before anything is started."""
-    free = available_memory()
+    needed, free = Replay.bytes_needed(**replay_shape(config, make_family(config.env).spec)), available_memory()
     if needed > 0.9 * free:
         raise OptionError(
             f"The replay needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB of memory are free: "

@@ -34,7 +34,7 @@ def tiny_config(
         agent=AgentConfig(arch=arch, hidden=[16], action_embedding=4, reward_embedding=4, obs_embedding=8, shortcut_embedding=8),
         memory=MEMORIES["GRU"].Config(name="GRU", hidden_size=16),
         algorithm=SACConfig(name="SAC", batch_size=4, transitions_batch_size=16),
-        backend=BackendConfig(),
+        backend=plain.pop("backend", BackendConfig()),
         train=TrainConfig(**(train | plain.pop("train", {}))),
         evaluation=EvaluationConfig(**({"every": 100} | plain.pop("evaluation", {}))),
         wandb=WandbConfig(mode=WandbMode.disabled),

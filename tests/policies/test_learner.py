@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from envs.backends.base import BackendConfig, StartMethod
 from envs.parallel_env_manager import WorkerError
 from policies.agents.base import Arch
 from policies.learner import Learner
@@ -38,6 +39,13 @@ def test_parallel_equals_sequential_with_falling_ants(arch: Arch) -> None:
     assert len(set(sequential["lengths"].tolist())) > 1, "ends should be staggered"
     for workers in (2, 3):
         assert digest(collected(arch, workers)) == digest(sequential)
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.parametrize("workers", [1, 6])
+def test_parallel_equals_sequential_for_every_start_method(workers: int, method: str) -> None:
+    backend = BackendConfig(name="process", start_method=StartMethod[method])
+    assert digest(collected(Arch.Memory, workers, num_slots=6, backend=backend)) == digest(collected(Arch.Memory, 1, num_slots=6))
 
 
 def test_another_seed_collects_other_rows() -> None:
@@ -189,6 +197,13 @@ def test_a_failing_worker_ends_training_with_a_name_and_leaves_nothing_running(t
         with pytest.raises(WorkerError, match=r"slot 0.*SIGKILL"):
             learner.train()
         assert learner.train_env_parallel is not None
+
+
+def test_an_agent_that_cannot_be_built_leaves_no_worker_behind() -> None:
+    config = tiny_config(workers=2)
+    config.agent.action_embedding = config.agent.reward_embedding = config.agent.obs_embedding = 0
+    with pytest.raises(ValueError, match="nothing to read"):
+        Learner(config)  # and the leak check looks for its workers
 
 
 def test_two_learners_do_not_train_into_one_folder(tmp_path: Path) -> None:
