@@ -41,6 +41,7 @@ from utils.seeding import Phase
 
 RESULTS = Path(__file__).parent / "results" / "collect.json"
 EPISODES, HORIZON = 2, 200
+TRIALS_PER_SLOT = 25
 
 
 @dataclass
@@ -68,7 +69,7 @@ def retrial_row(name: str, manager: ParallelEnvManager, agent: Agent) -> Row:
     replay = Replay(
         obs_space=manager.single_observation_space,
         action_space=manager.single_action_space,
-        capacity_trials=2000,
+        capacity_trials=4000,
         rows_per_trial=manager.rows_per_trial,
     )
     waves = [0]
@@ -76,7 +77,8 @@ def retrial_row(name: str, manager: ParallelEnvManager, agent: Agent) -> Row:
     def run(seconds: float) -> float:
         steps, start = 0, perf_counter()
         while perf_counter() - start < seconds:
-            tasks = manager.sample_tasks(4 * manager.num_envs, rng=np.random.default_rng(waves[0]))
+            # Long waves: in the last rounds of a wave fewer and fewer slots have a trial left.
+            tasks = manager.sample_tasks(TRIALS_PER_SLOT * manager.num_envs, rng=np.random.default_rng(waves[0]))
             steps += run_wave(manager, AgentActor(agent, device="cpu"), Plan(0, Phase.TRAIN, waves[0] * len(tasks), tasks), sink=replay).env_steps
             waves[0] += 1
         return steps / (perf_counter() - start)

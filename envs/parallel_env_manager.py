@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -151,12 +152,12 @@ class ParallelEnvManager:
         """One slot's action."""
         return self.spec.action_space
 
-    @property
+    @cached_property
     def observation_space(self) -> spaces.Space[Any]:
         """All slots' observations."""
         return batch_space(self.single_observation_space, self.num_envs)
 
-    @property
+    @cached_property
     def action_space(self) -> spaces.Space[Any]:
         """All slots' actions."""
         return batch_space(self.single_action_space, self.num_envs)
@@ -212,8 +213,9 @@ class ParallelEnvManager:
         resets = running & self.rows.ended
         self._commands.reset[:] = resets
         self._commands.action[:] = actions
-        again = np.flatnonzero(resets)
-        self._commands.seed[again] = self._clock.next_episode_seeds(again)
+        if resets.any():
+            again = np.flatnonzero(resets)
+            self._commands.seed[again] = self._clock.next_episode_seeds(again)
         if starts:
             fresh = np.array(sorted(starts))
             self._arm(fresh, starts)

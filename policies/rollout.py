@@ -104,24 +104,21 @@ class AgentActor:
         self._deterministic = deterministic
 
     def begin(self, manager: ParallelEnvManager) -> None:
-        self._rows = manager.rows
+        rows = self._live = manager.rows
+        self._reward = np.zeros(manager.num_envs, np.float32)
+        obs = {key: torch.from_numpy(part) for key, part in rows.obs.items()} if isinstance(rows.obs, dict) else torch.from_numpy(rows.obs)
+        # Views of the live rows: made once, and always up to date.
+        self._rows = PolicyRows(obs, *map(torch.from_numpy, (self._reward, rows.prev_action, rows.trial_start)))
         self._state = self._agent.initial_state(manager.num_envs)
 
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[Any]:
         return self._agent.draw_noise(rng, num_rows)
 
     def act(self, noise: NDArray[Any]) -> NDArray[Any]:
-        action, _, self._state = self._agent.act(self._tensors(), self._state, self._tensor(noise), self._deterministic)
+        self._reward[:] = self._live.reward
+        rows = self._rows if self._device == "cpu" else self._rows.to(self._device)
+        action, _, self._state = self._agent.act(rows, self._state, torch.from_numpy(noise).to(self._device), self._deterministic)
         return action.cpu().numpy()
-
-    def _tensors(self) -> PolicyRows:
-        rows = self._rows
-        obs = {key: self._tensor(part) for key, part in rows.obs.items()} if isinstance(rows.obs, dict) else self._tensor(rows.obs)
-        reward = self._tensor(rows.reward.astype(np.float32))
-        return PolicyRows(obs, reward, self._tensor(rows.prev_action), self._tensor(rows.trial_start))
-
-    def _tensor(self, array: NDArray[Any]) -> torch.Tensor:
-        return torch.from_numpy(array).to(self._device)
 
 
 class RandomActor:

@@ -8,7 +8,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
@@ -69,7 +69,7 @@ def check_startable(num_workers: int) -> None:
         )
 
 
-def start_children(method: str, num_workers: int, memory: int) -> Iterator[Child]:
+def start_children(method: str, num_workers: int, memory: int) -> Generator[Child, None, None]:
     """Start the workers, one by one: they are then importing and building side by side."""
     context = multiprocessing.get_context(method)
     if method == "forkserver":

@@ -11,6 +11,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from multiprocessing import util
 from typing import Any
 
@@ -139,8 +140,9 @@ class ProcessBackend(Backend):
         # Unlike weakref.finalize, this runs before multiprocessing's own exit handler, and never in a forked child.
         self._finalizer = util.Finalize(self, _shut_down, (self._workers, config.close_timeout_s), exitpriority=100)
         try:
-            for (start, stop), child in zip(ranges, start_children(self._method, num_workers, arena.descriptor), strict=True):
-                self._workers.append(_Worker(len(self._workers), start, stop, child))
+            with closing(start_children(self._method, num_workers, arena.descriptor)) as children:
+                for (start, stop), child in zip(ranges, children, strict=True):
+                    self._workers.append(_Worker(len(self._workers), start, stop, child))
             self._build(blueprints)
         except BaseException:
             self.close()

@@ -18,6 +18,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from multiprocessing import forkserver, reduction
@@ -216,6 +217,9 @@ def _isolate(link: Link, dies_with_parent: bool) -> None:
     # After a deadline the trainer asks a hung worker where it is (SIGUSR1); this answer works even while the GIL is held.
     if hasattr(faulthandler, "register"):
         faulthandler.register(signal.SIGUSR1, file=link.replies, all_threads=False)
+    if hasattr(os, "SCHED_BATCH"):  # or each worker, woken by its request, would interrupt the trainer that is still writing the others'
+        with suppress(PermissionError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     if dies_with_parent:
         _die_with_parent()
 

@@ -67,6 +67,11 @@ class PolicyRows:
     trial_start: Tensor
     """[N] bool"""
 
+    def to(self, device: str) -> PolicyRows:
+        """The same rows on another device."""
+        obs = {key: part.to(device) for key, part in self.obs.items()} if isinstance(self.obs, dict) else self.obs.to(device)
+        return PolicyRows(obs, self.reward.to(device), self.prev_action.to(device), self.trial_start.to(device))
+
 
 class Distribution(Protocol):
     """A distribution over actions, with leading dimensions [...]; whatever head made it."""

@@ -6,9 +6,11 @@ from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from buffers.base import Batch, Obs
 from policies.agents.base import AgentSpec, Inputs, PolicyRows
+from policies.agents.heads import parameters_of
 from policies.memory.base import State
 
 
@@ -65,6 +67,7 @@ class MemoryBranch(Branch):
             "obs": (obs_dim, spec.config.obs_embedding),
         }
         self.embeddings = nn.ModuleDict({name: nn.Linear(inputs, size) for name, (inputs, size) in sizes.items() if size})
+        self._applied = list(zip(self.embeddings, parameters_of(self.embeddings.values()), strict=True))
         in_dim = sum(size for _, size in sizes.values())
         if not in_dim:
             raise ValueError("The memory has nothing to read: agent.action_embedding, agent.reward_embedding and agent.obs_embedding are all 0.")
@@ -87,4 +90,4 @@ class MemoryBranch(Branch):
 
     def _embed(self, inputs: Inputs) -> Tensor:
         values = {"prev_action": inputs.prev_action, "reward": inputs.reward[..., None], "obs": vector(inputs.obs)}
-        return torch.relu(torch.cat([embed(values[name]) for name, embed in self.embeddings.items()], -1))
+        return torch.cat([linear(values[name], weight, bias) for name, (weight, bias) in self._applied], -1).relu_()

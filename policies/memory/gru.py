@@ -25,6 +25,7 @@ class GRU(Memory):
                 continue
             for gate in parameter.data.chunk(3):
                 nn.init.orthogonal_(gate)
+        self._weights = self.gru.all_weights[0]
 
     def initial_state(self, batch_size: int) -> State:
         """Zeros."""
@@ -34,7 +35,7 @@ class GRU(Memory):
         """A step is one call of the cell, cheaper than nn.GRU; otherwise time is cut where some column resets, so whole trials are one call."""
         hidden = state["hidden"]
         if len(x) == 1:
-            hidden = torch.gru_cell(x[0], _forget(hidden, reset[0]), *self.gru.all_weights[0])
+            hidden = torch.gru_cell(x[0], _forget(hidden, reset[0]), *self._weights)
             return hidden[None], {"hidden": hidden}
         cuts = sorted({0, len(x), *torch.nonzero(reset.any(1)).flatten().tolist()})
         outs: list[Tensor] = []

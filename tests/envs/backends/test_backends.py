@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from envs.backends import BACKENDS
 from envs.backends.base import Backend, BackendConfig, Block, Commands, StartMethod, cut_blocks, split_evenly
 from envs.base import Layout, Rows, TaskFamily
+from envs.meta import FAMILIES
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from tests.streams import Tamper, stream_hash, trial_streams
 from tests.toys import ACTION_DIM, CountingConfig, CountingFamily, DictCountingFamily, FaultyFamily, fall_step, noise_of, obs_of, reward_of
@@ -60,6 +61,14 @@ def test_every_backend_gives_the_rows_of_serial(name: str, workers: int, method:
 def test_dict_observations_with_task_and_flag_are_the_rows_of_serial(name: str, workers: int) -> None:
     options = {"oracle": True, "episodes_per_trial": 3}
     assert hash_of(DictCountingFamily(), name, workers, **options) == hash_of(DictCountingFamily(), **options)
+
+
+@pytest.mark.parametrize("family_name", FAMILIES)
+@pytest.mark.parametrize("workers", [2, 3, 6])
+def test_every_family_gives_the_same_rows_in_worker_processes(family_name: str, workers: int) -> None:
+    family = FAMILIES[family_name](FAMILIES[family_name].Config(family=family_name))
+    options: dict[str, Any] = {"max_episode_steps": 25}
+    assert hash_of(family, "process", workers, **options) == hash_of(family, **options)
 
 
 def test_the_trials_of_the_reference_are_staggered() -> None:

@@ -125,7 +125,7 @@ def test_the_first_parameters_are_a_function_of_the_seed_and_leave_the_global_ge
     first, same, other = (Agent(replace(make_spec(Arch.Memory), seed=seed), TwinQHead).state_dict() for seed in (0, 0, 1))
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(first[key], same[key]) for key in first)
-    assert not torch.equal(first["actor.head.net.0.weight"], other["actor.head.net.0.weight"])
+    assert not torch.equal(first["actor.head.net.layers.0.weight"], other["actor.head.net.layers.0.weight"])
 
 
 def test_the_noise_of_a_trial_is_a_function_of_its_generator() -> None:
