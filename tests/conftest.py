@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -18,6 +19,10 @@ GRACE_S = 2.0
 _FAILED = pytest.StashKey[bool]()
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+
+
+# A shell starts background jobs with SIGINT ignored; Python and its children then never see it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

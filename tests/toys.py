@@ -186,8 +186,8 @@ def surroundings() -> dict[str, Any]:
     ignored = [name for name in ("SIGINT", "SIGTERM") if signal.getsignal(getattr(signal, name)) is signal.SIG_IGN]
     blocked = sorted(signal.Signals(one).name for one in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
     variables = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "WANDB_MODE")}
-    torch = [name for name in sys.modules if name.split(".")[0] in ("torch", "hydra", "wandb")]
-    return {"ignored": ignored, "blocked": blocked, "variables": variables, "stdin": os.readlink("/proc/self/fd/0"), "heavy": torch}
+    heavy = [name for name in ("torch", "hydra", "wandb") if name in sys.modules]
+    return {"ignored": ignored, "blocked": blocked, "variables": variables, "stdin": os.readlink("/proc/self/fd/0"), "heavy": heavy}
 
 
 def go_wrong(fault: str) -> None:
