@@ -46,6 +46,7 @@ class Counters:
     recent_returns: list[list[float]] = field(default_factory=list)
     """[up to 100][k] of the trials that *started* last."""
     recent_lengths: list[float] = field(default_factory=list)
+    """[up to 100] env steps of an episode, on average over each of these trials."""
 
     def count(self, result: WaveResult, *, warmup: bool) -> None:
         """Take a wave in."""
@@ -57,7 +58,7 @@ class Counters:
         else:
             self.trials += trials
         self.recent_returns = (self.recent_returns + result.returns.tolist())[-RECENT:]
-        self.recent_lengths = (self.recent_lengths + result.lengths.sum(1).tolist())[-RECENT:]
+        self.recent_lengths = (self.recent_lengths + result.lengths.mean(1).tolist())[-RECENT:]
 
     @property
     def mean_return_by_episode(self) -> list[float]:

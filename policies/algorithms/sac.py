@@ -92,8 +92,11 @@ class SAC(Algorithm):
 
         metrics = {"critic_loss": critic_loss, "actor_loss": actor_loss, "q": q.mean(), "entropy": -log_prob.mean()}
         metrics["temperature"] = self.log_temperature.exp()
+        # All gradients before the first step: a fused optimiser changes parameters without autograd noticing.
         for name, loss in {"critic": critic_loss, "actor": actor_loss, "temperature": temperature_loss}.items():
-            metrics[f"{name}_grad_norm"] = self._step(name, loss)
+            self._differentiate(name, loss)
+        for name in self.parameters:
+            metrics[f"{name}_grad_norm"] = self._step(name)
         with torch.no_grad():
             for old, new in zip(self.target.parameters(), self.agent.critic.parameters(), strict=True):
                 old.lerp_(new, self.config.tau)
@@ -132,15 +135,18 @@ class SAC(Algorithm):
         q = self.agent.critic.head(_pick(remembered, rows), obs, action).min(0).values
         return (self.log_temperature.exp().detach() * log_prob - q).mean(), log_prob
 
-    def _step(self, name: str, loss: Tensor) -> Tensor:
-        """One step of one optimiser, and its gradient's norm; `inputs` keeps the gradient of a loss from everything that others own."""
-        owned, optimizer = self.parameters[name], self.optimizers[name]
-        optimizer.zero_grad()
-        loss.backward(inputs=owned)
+    def _differentiate(self, name: str, loss: Tensor) -> None:
+        """Gradients of what one optimiser owns; `inputs` keeps them from everything that others own."""
+        self.optimizers[name].zero_grad()
+        loss.backward(inputs=self.parameters[name])
+
+    def _step(self, name: str) -> Tensor:
+        """One step of one optimiser; the norm of its gradient."""
+        owned = self.parameters[name]
         norm = nn.utils.get_total_norm([parameter.grad for parameter in owned if parameter.grad is not None])
         if self.config.max_grad_norm is not None and name != "temperature":
             nn.utils.clip_grads_with_norm_(owned, self.config.max_grad_norm, norm)
-        optimizer.step()
+        self.optimizers[name].step()
         return norm
 
     def _noise(self, rows: Tensor) -> Tensor:

@@ -61,12 +61,24 @@ def test_no_gradient_reaches_what_a_loss_does_not_own(arch: Arch) -> None:
     assert len(owned) == len(set(owned))
     for alone in ("critic", "actor"):
         sac = make(arch)
-        step = sac._step
-        sac._step = lambda name, loss, step=step, alone=alone: step(name, loss) if name == alone else loss  # pyright: ignore[reportAttributeAccessIssue]
+        differentiate = sac._differentiate
+        sac._differentiate = lambda name, loss, f=differentiate, alone=alone: f(name, loss) if name == alone else None  # pyright: ignore[reportAttributeAccessIssue]
+        sac._step = lambda name: torch.zeros(())  # pyright: ignore[reportAttributeAccessIssue]
         sac.update(batch_for(sac))
         with_gradient = {name for name, parameters in sac.parameters.items() if any(parameter.grad is not None for parameter in parameters)}
         assert with_gradient == {alone}
         assert all(parameter.grad is None for parameter in sac.target.parameters())
+
+
+@every_arch
+def test_all_gradients_are_taken_where_the_parameters_stood_before_the_update(arch: Arch) -> None:
+    """So none of them depends on how far another optimiser has just stepped."""
+    gradients = []
+    for learning_rate in (1e-12, 0.5):
+        sac = make(arch, learning_rate=learning_rate)
+        sac.update(batch_for(sac))
+        gradients.append([parameter.grad for owned in sac.parameters.values() for parameter in owned])
+    assert all(torch.equal(small, large) for small, large in zip(*gradients, strict=True))
 
 
 def test_the_agent_s_parameters_are_all_owned() -> None:
