@@ -50,25 +50,22 @@ def job(composed: Any) -> float:
     return _run(_train, to_config(composed), Path(HydraConfig.get().runtime.output_dir))
 
 
-def _train(learner: Learner, config: Config, run_dir: Path) -> float:
-    from configs.runs import save
-
-    save(config, run_dir)
+def _train(learner: Learner) -> float:
     return learner.train()
 
 
-def _resume(learner: Learner, config: Config, run_dir: Path) -> float:
+def _resume(learner: Learner) -> float:
     learner.load()
-    return _train(learner, config, run_dir)
+    return learner.train()
 
 
-def _evaluate(learner: Learner, config: Config, run_dir: Path) -> float:
+def _evaluate(learner: Learner) -> float:
     learner.load()
     print(learner.report())
     return 0.0
 
 
-def _run(act: Callable[[Learner, Config, Path], float], config: Config, run_dir: Path) -> float:
+def _run(act: Callable[[Learner], float], config: Config, run_dir: Path) -> float:
     """Act with a learner; what the environment, the machine or the user did is a sentence and an exit code, not a traceback."""
     from envs.backends.base import BackendError
     from envs.parallel_env_manager import WorkerError
@@ -79,9 +76,9 @@ def _run(act: Callable[[Learner, Config, Path], float], config: Config, run_dir:
 
     try:
         with Learner(config, run_dir) as learner:
-            result = act(learner, config, run_dir)
+            result = act(learner)
             stop_signal = learner.stop_signal
-    except (BackendError, CheckpointError, OptionError, RunLockError, WorkerError) as error:
+    except (BackendError, CheckpointError, OptionError, OSError, RunLockError, WorkerError) as error:
         print(error, file=sys.stderr)
         sys.exit(1)
     if stop_signal is not None:

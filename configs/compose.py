@@ -28,6 +28,9 @@ from configs.values import assign, near_option, option_names
 from policies.config import Config
 from utils.options import OptionError, nearest
 
+WAYS = ("resume", "evaluate")
+"""Options whose value is the folder of a run."""
+
 ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, ValueError)
 
 
@@ -80,11 +83,11 @@ class Composer:
         overrides: list[Override] = []
         for word in words:
             try:
-                override = parser.parse_override(word)
+                override = parser.parse_override(_verbatim(word))
                 if not override.key_or_group:
                     raise HydraException("it has no name")
             except HydraException as error:
-                raise OptionError(self._unreadable(word, str(error))) from error
+                raise OptionError(self._unreadable(word)) from error
             key = override.get_key_element().lstrip("+")
             if key in seen:
                 raise OptionError(f"{key} is given twice: {seen[key]} and {word}.")
@@ -138,7 +141,7 @@ class Composer:
             if name is not None and str(name) not in self.choices(group):
                 raise OptionError(f"{group}={name} is not known.{nearest(str(name), self.choices(group))}")
 
-    def _unreadable(self, word: str, why: str) -> str:
+    def _unreadable(self, word: str) -> str:
         if re.fullmatch(r"[\w.]+", word):
             for group in GROUPS:
                 if word in self.choices(group):
@@ -149,9 +152,18 @@ class Composer:
             return f"{word!r} is not an option: options are written name=value.{near_option(word, names)}"
         if re.match(r"[+~]*[\w./@]+=", word):
             return (
-                f"Cannot read the value in {word!r}: {_first_line(why)}; put text with special characters in two pairs of quotes, 'name=\"value\"'."
+                f"Cannot read the value in {word!r}: a list is [a,b], and text with special characters stands in two pairs of quotes, 'name=\"a=b\"'."
             )
         return f"Cannot read {word!r}: options are written name=value, without spaces around the =."
+
+
+def _verbatim(word: str) -> str:
+    """A run folder is taken as it is typed, whatever Hydra's grammar would make of its name."""
+    name, _, value = word.partition("=")
+    if name not in WAYS or value in ("", "null") or value[0] in "'\"":
+        return word
+    escaped = value.replace("'", "\\'")
+    return f"{name}='{escaped}'"
 
 
 def _is_group(override: Override) -> bool:

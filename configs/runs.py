@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import difflib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,8 @@ from omegaconf.errors import OmegaConfBaseException
 from configs.compose import Composer, to_config
 from configs.schema import EXPERIMENT, NAME_FIELDS, root, schemas
 from configs.values import assign, option_names, shown
-from policies.config import Config
+from policies.config import RECORD, Config
 from utils.options import OptionError
-
-RECORD = "config.yaml"
 
 TOTAL = "train.n_env_steps_total"
 
@@ -29,13 +26,6 @@ MAY_CHANGE = {
     "evaluate": ("num_parallel_workers", "backend.", "evaluation.", "device", "profile", "wandb.mode"),
 }
 """For each way to continue: options, or sections with a dot at the end, that may differ from what the run recorded."""
-
-
-def save(config: Config, run_dir: Path) -> None:
-    """Record a run's config in its folder; a crash leaves the old record or the new one."""
-    partial = run_dir / f".{RECORD}.{os.getpid()}"
-    partial.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)), encoding="utf-8")
-    partial.replace(run_dir / RECORD)
 
 
 def recorded(run_dir: Path, way: str) -> DictConfig:

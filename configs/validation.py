@@ -6,12 +6,14 @@ import multiprocessing
 from collections.abc import Iterator
 
 from envs.backends import BACKENDS
+from envs.backends.base import BackendError
+from envs.backends.launch import check_startable
 from envs.meta import FAMILIES
 from policies.agents.base import Arch
 from policies.algorithms import ALGORITHMS
 from policies.config import Config, DeviceName
 from policies.memory import MEMORIES
-from policies.setup import check_replay_fits, slots_of
+from policies.setup import check_replay_fits, settle_backend, slots_of
 from utils.options import OptionError, nearest, range_problems
 
 
@@ -61,6 +63,11 @@ def _workers(config: Config) -> Iterator[str]:
         yield f"backend=serial steps in this process, so num_parallel_workers={workers} contradicts it: leave one of the two out."
     if backend.threads is not None and (backend.name == "process" or (workers or 1) > 1):
         yield f"backend.threads={backend.threads} is for stepping in this process, and these slots are stepped by worker processes: leave it out."
+    if settle_backend(config) > 1:
+        try:
+            check_startable(2 * settle_backend(config))  # to train, and to evaluate
+        except BackendError as error:
+            yield str(error)
     available = multiprocessing.get_all_start_methods()
     if backend.start_method.name != "auto" and backend.start_method.name not in available:
         yield f"backend.start_method={backend.start_method.name} does not exist on this system, which has {', '.join(available)}."

@@ -113,7 +113,6 @@ class ParallelEnvManager:
         self._clock = TrialClock(self.rows, episodes_per_trial=episodes_per_trial, max_episode_steps=horizon)
         self._commands = Commands.empty(self.rows)
         self._pending = np.zeros(self.num_envs, np.bool_)
-        self.remotes = [Remote(self, slot) for slot in range(self.num_envs)]
 
     # -- what it is ----------------------------------------------------------------------------------------------------------------------
 
@@ -182,6 +181,11 @@ class ParallelEnvManager:
         """The worker processes."""
         return self._backend.pids()
 
+    @property
+    def remotes(self) -> list[Remote]:
+        """Every slot, to be spoken to alone (made anew at each look: kept here they would keep a forgotten manager alive)."""
+        return [Remote(self, slot) for slot in range(self.num_envs)]
+
     # -- stepping ------------------------------------------------------------------------------------------------------------------------
 
     def sample_tasks(self, n: int, *, split: str = "train", rng: np.random.Generator | None = None) -> NDArray[np.float64]:
@@ -245,9 +249,7 @@ class ParallelEnvManager:
 
     def _start(self, task: ArrayLike | None = None, seed: int | None = None) -> Start:
         vector = self.sample_tasks(1)[0] if task is None else np.asarray(task, np.float64)
-        if vector.shape != (self.spec.task_dim,):
-            raise ValueError(f"A task of {self.spec.name} is a vector of {self.spec.task_dim} numbers; got shape {vector.shape}.")
-        return Start(vector, int(self._rng.integers(2**63)) if seed is None else int(seed))
+        return _checked(Start(vector, int(self._rng.integers(2**63)) if seed is None else int(seed)), self.spec)
 
     def _arm(self, slots: NDArray[np.int64], starts: Mapping[int, Start]) -> None:
         """Write the starts of these slots into the commands."""
@@ -328,6 +330,15 @@ def _report(fault: Fault, commands: Commands, clock: TrialClock) -> list[str]:
         where.append(f"slot {slot} (task {commands.task[slot].tolist()}, trial seed {clock.trial_seed[slot]}, {doing})")
     more = f" and {len(fault.slots) - 3} more slots" if len(fault.slots) > 3 else ""
     return [f"The environment of {', '.join(where)}{more} {fault.sentence}", *filter(None, [fault.traceback.rstrip()])]
+
+
+def _checked(start: Start, spec: EnvSpec) -> Start:
+    """The same start, if a trial can begin like that."""
+    if start.task.shape != (spec.task_dim,):
+        raise ValueError(f"A task of {spec.name} is a vector of {spec.task_dim} numbers; got shape {start.task.shape}.")
+    if not np.isfinite(start.task).all() or not 0 <= start.seed < 2**64:
+        raise ValueError(f"A trial needs a finite task and a seed from 0 to 2**64 - 1; got {start.task.tolist()} and {start.seed}.")
+    return start
 
 
 def _chosen_slots(slots: Sequence[int] | None, num_envs: int, **lengths: int | None) -> NDArray[np.int64]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import asdict, dataclass
 from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 from envs.backends.base import BackendConfig
 from envs.base import EnvConfig
@@ -12,6 +17,9 @@ from policies.algorithms.base import AlgorithmConfig
 from policies.memory.base import MemoryConfig
 from utils.options import option
 from utils.wandb_run import WandbConfig
+
+RECORD = "config.yaml"
+"""The file of a run folder that holds its config."""
 
 
 class DeviceName(Enum):
@@ -65,3 +73,21 @@ class Config:
     checkpoint_every: int = option(100_000, "env steps between checkpoints; one more at the end", low=1)
     resume: str | None = option(None, "a run folder to continue, bit for bit")
     evaluate: str | None = option(None, "a run folder whose last checkpoint to evaluate")
+
+
+def plain(value: Any) -> Any:
+    """A config, or a part of one made by `asdict`, as the types of YAML and JSON."""
+    if isinstance(value, Config):
+        return plain(asdict(value))
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    return value.name if isinstance(value, Enum) else value
+
+
+def save(config: Config, run_dir: Path) -> None:
+    """Record a run's config in its folder; a crash leaves the old record or the new one."""
+    partial = run_dir / f".{RECORD}.{os.getpid()}"
+    partial.write_text(yaml.safe_dump(plain(config), sort_keys=False), encoding="utf-8")
+    partial.replace(run_dir / RECORD)

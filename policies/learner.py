@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import cached_property
@@ -31,6 +32,8 @@ from utils.checkpoint import CheckpointError
 from utils.seeding import Phase, Purpose, generator
 from utils.stop_signal import StopSignal
 from utils.stopwatch import Stopwatch
+
+_log = logging.getLogger(__name__)
 
 
 class Learner:
@@ -165,6 +168,12 @@ class Learner:
         """The same, with all that happened in the trials."""
         counters = self.counters
         env = self.train_env if parallel_env is None else parallel_env
+        if env.rows_per_trial > self.replay.rows_per_trial:
+            raise ValueError(
+                f"A trial of this environment has up to {env.rows_per_trial} rows, and the replay has room for {self.replay.rows_per_trial}."
+            )
+        if not num_rollouts:
+            return WaveResult.empty(0, env.episodes_per_trial)
         phase, first = (Phase.WARMUP, counters.warmup_trials) if random_actions else (Phase.TRAIN, counters.trials)
         tasks = np.concatenate([self._task_of(phase, first + index) for index in range(num_rollouts)])
         actor = RandomActor() if random_actions else AgentActor(self.agent, device=self.device)
@@ -218,8 +227,11 @@ class Learner:
         """Evaluate, keep the numbers in the run folder, and show them beside the family's oracle and random scores."""
         metrics = self.evaluate()
         if self.run_dir is not None:
-            path = self.run_dir / "evaluation.json"
-            path.write_text(json.dumps({"env_steps": self.counters.env_steps, "updates": self.counters.updates, **metrics}, indent=1) + "\n")
+            text = json.dumps({"env_steps": self.counters.env_steps, "updates": self.counters.updates, **metrics}, indent=1)
+            try:
+                (self.run_dir / "evaluation.json").write_text(text + "\n")
+            except OSError as error:
+                _log.warning("The evaluation is shown here only: %s.", error)
         return evaluation_table(metrics, self.family.spec)
 
     def train(self) -> float:

@@ -54,6 +54,12 @@ class WaveResult:
     successes: NDArray[np.bool_]
     """[n, k] whether the family's `success` info was ever positive; all False where it defines none."""
 
+    @classmethod
+    def empty(cls, trials: int, episodes: int) -> WaveResult:
+        """Nothing has happened yet."""
+        shape = (trials, episodes)
+        return cls(0, np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.bool_))
+
 
 class WaveInterrupted(Exception):
     """The wave was asked to stop; none of its trials count."""
@@ -217,7 +223,7 @@ class _Wave:
         self._noise = np.zeros((slots, manager.rows_per_trial, *like.shape[1:]), like.dtype)
         success = manager.spec.success
         self._success = manager.spec.info_names.index(success) if success else None
-        self.result = WaveResult(0, np.zeros((trials, episodes)), np.zeros((trials, episodes), np.int64), np.zeros((trials, episodes), np.bool_))
+        self.result = WaveResult.empty(trials, episodes)
 
     def begin(self) -> Rows:
         """Start the first trials, one in each slot as far as they go."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import cProfile
+import hashlib
 import io
 import json
 import os
 import platform
 import pstats
-from dataclasses import asdict
-from enum import Enum
+import shlex
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 
-from policies.config import Config
+from policies.config import Config, plain, save
 from policies.evaluation import curves_of, evaluation_table, held_out_name
 from utils.console import Console, Progress
 from utils.logger import Logger
@@ -58,6 +58,7 @@ class RunRecord:
         self._begun = (learner.counters.env_steps, learner.counters.updates)
         if self._folder is not None:
             self._lock = RunLock(self._folder)
+            save(self._config, self._folder)  # a refused resume must not change what the run goes by
             learner.tasks.save(self._folder / "tasks.json")
             self._wandb = self._start_wandb(self._folder)
             self._logger = Logger(self._folder, self._wandb, resume_at=self._resumed.get("metrics_offset", 0))
@@ -67,11 +68,11 @@ class RunRecord:
 
     def _start_wandb(self, folder: Path) -> WandbRun:
         config = self._config
-        group = f"{config.env.family}-{config.agent.arch.name}-{config.algorithm.name}"
+        group = group_of(config)
         return WandbRun.start(
             config.wandb,
             folder=folder,
-            settings=plain(asdict(config)) | {"versions": versions()},
+            settings=plain(config) | {"versions": versions()},
             name=f"{group}-seed{config.seed}",
             group=group,
             tags=[config.env.family, config.agent.arch.name, config.memory.name, config.algorithm.name],
@@ -100,6 +101,7 @@ class RunRecord:
             total_env_steps=self._config.train.n_env_steps_total,
             env_steps_per_s=(env_steps - self._begun[0]) / seconds,
             updates=counters.updates,
+            total_updates=int(self._config.train.n_env_steps_total * self._config.train.updates_per_step),
             updates_per_s=(counters.updates - self._begun[1]) / seconds,
             shares=watch.shares(),
             episodes=counters.episodes,
@@ -145,7 +147,10 @@ class RunRecord:
             lines.append(f"W&B          {self._wandb.place}")
         if draw_curves(self._folder, learner):
             lines.insert(0, f"picture      {self._folder / PICTURE}")
-        lines += [f"resume       python main.py resume={self._folder}", f"evaluate     python main.py evaluate={self._folder}"]
+        lines += [
+            f"resume       python main.py {shlex.quote(f'resume={self._folder}')}",
+            f"evaluate     python main.py {shlex.quote(f'evaluate={self._folder}')}",
+        ]
         if learner.watch.seconds.get("checkpoint"):
             lines.append(f"checkpoints took {learner.watch.shares()['checkpoint']:.1%} of the time")
         self._console.message("\n".join([self._table, *lines] if self._table else lines))
@@ -158,6 +163,15 @@ class RunRecord:
             self._wandb.finish(exit_code=0 if kind is None else 1)
         if self._lock is not None:
             self._lock.release()
+
+
+def group_of(config: Config) -> str:
+    """One name for all seeds of one experiment: a digest of every option that changes what is learned."""
+    settings = plain(config)
+    for name in ("seed", "num_parallel_workers", "backend", "wandb", "profile", "checkpoint_every", "resume", "evaluate"):
+        settings.pop(name)
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:6]
+    return f"{config.env.family}-{config.agent.arch.name}-{config.algorithm.name}-{digest}"
 
 
 def headline(learner: Learner) -> str:
@@ -190,15 +204,6 @@ def draw_curves(folder: Path, learner: Learner) -> bool:
         title=f"{spec.name}: {learner.config.agent.arch.name} agent",
     )
     return True
-
-
-def plain(value: Any) -> Any:
-    """The config as JSON's types."""
-    if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [plain(one) for one in value]
-    return value.name if isinstance(value, Enum) else value
 
 
 def versions() -> dict[str, str]:

@@ -19,6 +19,7 @@ FAKE = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 import policies.learner
+from policies.config import save
 from utils.checkpoint import CheckpointError
 
 class Learner:
@@ -28,6 +29,7 @@ class Learner:
     def load(self):
         print("load")
     def train(self):
+        save(self.config, self.run_dir)
         print("train", self.run_dir.name, self.config.env.family, self.config.seed, self.config.train.n_env_steps_total)
         if self.config.seed == 15:
             self.stop_signal = 15

@@ -32,6 +32,7 @@ class Progress:
     phase: str = ""  # "random pool", "collect", "update", "evaluate"
     env_steps_per_s: float = math.nan
     updates: int = 0
+    total_updates: int = 0  # 0 where nobody knows
     updates_per_s: float = math.nan
     shares: dict[str, float] = field(default_factory=dict)  # part of the time in act, env, buffer, update, other
     episodes: int = 0
@@ -93,9 +94,16 @@ class Console:
         self._evaluation = {name: list(values) for name, values in progress.evaluation.items()}
 
     def seconds_left(self, progress: Progress) -> float:
-        """What is left at the rate of this process so far; NaN before the first step. Resumed steps were not done by this process."""
+        """What is left at the rate of this process so far; NaN before the first step. Resumed steps were not done by this process.
+
+        Steps come in bursts, before the updates that they pay for: whichever of the two has further to go decides.
+        """
         done = progress.env_steps - (self._began_at or 0)
-        return max(0, progress.total_env_steps - progress.env_steps) * (time.monotonic() - self._began) / done if done > 0 else math.nan
+        if done <= 0:
+            return math.nan
+        by_steps = max(0, progress.total_env_steps - progress.env_steps) * (time.monotonic() - self._began) / done
+        by_updates = max(0, progress.total_updates - progress.updates) / progress.updates_per_s if progress.updates_per_s > 0 else 0.0
+        return max(by_steps, by_updates)
 
     def line(self, progress: Progress, with_evaluation: bool = False) -> str:
         """The state of the run in one line of text."""

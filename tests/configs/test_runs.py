@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from configs.compose import Composer
-from configs.runs import MAY_CHANGE, RECORD, continued, recorded, save
-from policies.config import Config
+from configs.runs import MAY_CHANGE, continued, recorded
+from policies.config import RECORD, Config, save
 from utils.options import OptionError
 
 STARTED = ["env=AntDir", "agent=Markov", "env.variant=circle", "backend.call_timeout_s=9", "train.n_env_steps_total=5000", "agent.hidden=[8,8]"]
@@ -110,3 +110,13 @@ def test_saving_leaves_one_file(composer: Composer, run_dir: Path) -> None:
     save(again(composer, run_dir, "profile=true"), run_dir)
     assert [file.name for file in run_dir.iterdir()] == [RECORD]
     assert again(composer, run_dir).profile
+
+
+@pytest.mark.parametrize("name", ["lr=0.1,seed=2", "run(1)", "it's", "a,b", "two words", "[1]", "${seed}"])
+@pytest.mark.parametrize("way", MAY_CHANGE)
+def test_a_run_folder_is_taken_as_it_is_typed(composer: Composer, tmp_path: Path, way: str, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    save(composer.config([]), folder)
+    _, run_dir = continued(composer, way, composer.parse([f"{way}={folder}"]))
+    assert run_dir == folder

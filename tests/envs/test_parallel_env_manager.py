@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from functools import partial
 
 import numpy as np
@@ -82,6 +81,10 @@ def test_wrong_calls_are_refused_in_one_sentence(manager: ParallelEnvManager) ->
         manager.reset(slots=[0, 0])
     with pytest.raises(ValueError, match="vector of 2 numbers"):
         manager.reset(tasks=np.zeros((4, 3)))
+    with pytest.raises(ValueError, match="finite task"):
+        manager.remotes[0].send(("reset", {"task": [np.nan, 0.0]}))
+    with pytest.raises(ValueError, match="seed from 0"):
+        manager.remotes[0].send(("reset", {"seed": -1}))
 
 
 def test_remotes_speak_to_one_slot_each(manager: ParallelEnvManager) -> None:
@@ -157,9 +160,9 @@ def test_it_closes_twice_at_the_end_of_a_block_and_when_forgotten() -> None:
         manager.reset()
     forgotten = ParallelEnvManager(CountingFamily(), 2, num_workers=2)
     processes = forgotten._backend
-    del forgotten
-    gc.collect()
-    assert processes.pids() == []
+    slot = forgotten.remotes[0]
+    del forgotten, slot
+    assert processes.pids() == [], "at once, without waiting for the garbage collector"
 
 
 def test_a_late_answer_is_one_named_error_and_everything_is_closed() -> None:

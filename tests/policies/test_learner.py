@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 
 from envs.backends.base import BackendConfig, StartMethod
-from envs.parallel_env_manager import WorkerError
+from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from policies.agents.base import Arch
+from policies.config import RECORD
 from policies.learner import Learner
 from policies.rollout import WaveResult
 from tests.runs import digest, metrics_of, state_of, stored_rows, tiny_config
 from utils.checkpoint import CheckpointError
+from utils.run_lock import RunLock, RunLockError
 
 ROOT = Path(__file__).parents[2]
 FALLING_ANT = {"family": "AntDir", "env": {"max_episode_steps": 40, "num_eval_tasks": 2}}
@@ -134,6 +136,7 @@ def test_resume_after_sigkill_equals_uninterrupted(arch: Arch, tmp_path: Path) -
 import os, signal
 from pathlib import Path
 from policies.agents.base import Arch
+from policies.config import RECORD
 from policies.learner import Learner
 from tests.runs import tiny_config
 learner = Learner(tiny_config(arch=Arch.{arch.name}), Path({str(tmp_path / "cut")!r}))
@@ -207,7 +210,13 @@ def test_an_agent_that_cannot_be_built_leaves_no_worker_behind() -> None:
 
 
 def test_two_learners_do_not_train_into_one_folder(tmp_path: Path) -> None:
-    from utils.run_lock import RunLock, RunLockError
-
     with RunLock(tmp_path), Learner(tiny_config(), tmp_path) as learner, pytest.raises(RunLockError):
         learner.train()
+    assert not (tmp_path / RECORD).exists(), "what the refused run would have gone by is nowhere"
+
+
+def test_no_rollouts_are_no_steps_and_longer_trials_than_the_replays_are_refused() -> None:
+    with Learner(tiny_config()) as learner:
+        assert learner.collect_rollouts_parallel(0) == 0 == learner.counters.trials
+        with ParallelEnvManager(learner.family, 3, episodes_per_trial=3) as longer, pytest.raises(ValueError, match=r"21 rows.*14"):
+            learner.collect_rollouts_parallel(1, parallel_env=longer)

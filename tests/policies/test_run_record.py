@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from policies.config import plain
 from policies.learner import Learner
-from policies.run_record import headline, plain
+from policies.run_record import group_of, headline
 from tests.runs import metrics_of, tiny_config
 
 ROOT = Path(__file__).parents[2]
@@ -25,11 +26,16 @@ def test_the_first_line_names_environment_slots_workers_start_method_device_and_
 
 
 def test_settings_are_plain_data() -> None:
-    from dataclasses import asdict
-
-    settings = plain(asdict(tiny_config()))
+    settings = plain(tiny_config())
     assert json.loads(json.dumps(settings)) == settings
     assert settings["agent"]["arch"] == "Memory"
+
+
+def test_seeds_share_a_group_and_experiments_do_not() -> None:
+    group = group_of(tiny_config())
+    assert group.startswith("PointRobot-Memory-SAC-")
+    assert group_of(tiny_config(seed=1, workers=2, checkpoint_every=7)) == group
+    assert group_of(tiny_config(env={"radius": 0.3})) != group
 
 
 def test_a_profile_is_printed_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
