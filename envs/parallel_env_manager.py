@@ -102,8 +102,7 @@ class ParallelEnvManager:
         self._layout = Layout(self._families[0].spec, with_task=oracle, with_flag=with_flag)
         self._config = backend or BackendConfig()
         self._rng = np.random.default_rng(seed)
-        in_workers = "process" if num_workers > 1 else "serial"
-        name = in_workers if self._config.name == "auto" else self._config.name
+        name = self._config.name if self._config.name != "auto" else "process" if num_workers > 1 else "serial"
         self._backend: Backend = BACKENDS[name](blocks, self._layout, num_workers=num_workers, config=self._config)
         self._finalizer = weakref.finalize(self, self._backend.close)
         self.rows: Rows = self._backend.rows
