@@ -226,7 +226,10 @@ class Shard(ABC):
 
     @abstractmethod
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
-        """Step those slots only: write obs, reward, terminated, truncated and info in place."""
+        """Step those slots only: write obs, reward, terminated, truncated and info in place.
+
+        An action beyond its bounds acts as the bound; one that is not a number is a `SlotError` (`envs/meta/kernels.py` does both).
+        """
 
     def render(self, slot: int) -> NDArray[np.uint8]:
         """An RGB picture [height, width, 3] of one slot."""
@@ -248,7 +251,7 @@ class TaskFamily(ABC):
 
     @abstractmethod
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
-        """[n, task_dim] tasks of the split ("train" or "test"): plain vectors, cheap to send, to save and to plot."""
+        """[n, task_dim] tasks of the split ("train" or "test", else a ValueError): plain vectors, cheap to send, to save and to plot."""
 
     @abstractmethod
     def make_shard(self, num_slots: int, threads: int = 1) -> Shard:

@@ -28,7 +28,7 @@ class SACConfig(AlgorithmConfig):
 
     batch_size: int = option(32, "trials (or windows) in a batch, for agents that remember", low=1)
     transitions_batch_size: int = option(256, "transitions in a batch, for Markov agents", low=1)
-    window: int = option(0, "rows of a trial to train on at once; 0 takes whole trials", low=0)
+    window: int = option(0, "rows of a trial to train on at once, its memory empty before the first; 0 takes whole trials", low=0)
     tau: float = option(0.005, "how far the target critic moves towards the critic in each update", above=0, high=1)
     target_entropy: float | None = option(None, "entropy (nats) that the temperature aims at; null is minus the number of action dimensions")
     init_temperature: float = option(0.1, "alpha at the start", above=0)

@@ -84,10 +84,10 @@ def test_acting_does_not_equal_unrolling_other_rows(memory: str, name: str) -> N
     agent = make(Arch.Memory, memory, extras=("log_prob",))
     batch = trials_of(acted(agent, num_slots=3)[0])
     spoilt = getattr(batch, name).clone()
-    spoilt[3] = True if name == "trial_start" else spoilt[3] + 1
+    spoilt[3] = True if name == "trial_start" else spoilt[3] + 3
     log_prob, other = (agent.unroll(one).policy.log_prob(batch.action) for one in (batch, replace(batch, **{name: spoilt})))
     torch.testing.assert_close(log_prob[:3], other[:3], rtol=0, atol=TOLERANCE)
-    assert (log_prob - other)[3:].abs().max() > 100 * TOLERANCE
+    assert (log_prob - other)[3:].abs().max() > 10 * TOLERANCE
 
 
 @every_arch
