@@ -43,11 +43,13 @@ def test_parallel_equals_sequential_with_falling_ants(arch: Arch) -> None:
         assert digest(collected(arch, workers)) == digest(sequential)
 
 
-@pytest.mark.parametrize("method", ["spawn", "fork"])
-@pytest.mark.parametrize("workers", [1, 6])
-def test_parallel_equals_sequential_for_every_start_method(workers: int, method: str) -> None:
-    backend = BackendConfig(name="process", start_method=StartMethod[method])
-    assert digest(collected(Arch.Memory, workers, num_slots=6, backend=backend)) == digest(collected(Arch.Memory, 1, num_slots=6))
+@pytest.mark.parametrize("arch", list(Arch))
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+def test_parallel_equals_sequential_for_every_start_method(arch: Arch, method: str) -> None:
+    sequential = digest(collected(arch, 1, num_slots=6))
+    for workers in (1, 2, 3, 6):
+        backend = BackendConfig(name="process", start_method=StartMethod[method])
+        assert digest(collected(arch, workers, num_slots=6, backend=backend)) == sequential
 
 
 def test_another_seed_collects_other_rows() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -88,6 +90,28 @@ def test_acting_does_not_equal_unrolling_other_rows(memory: str, name: str) -> N
     log_prob, other = (agent.unroll(one).policy.log_prob(batch.action) for one in (batch, replace(batch, **{name: spoilt})))
     torch.testing.assert_close(log_prob[:3], other[:3], rtol=0, atol=TOLERANCE)
     assert (log_prob - other)[3:].abs().max() > 10 * TOLERANCE
+
+
+@every_memory
+@pytest.mark.parametrize("change", [deepcopy, lambda agent: deepcopy(agent).double().float()], ids=["copied", "converted"])
+def test_an_agent_that_was_copied_or_moved_uses_its_own_parameters(memory: str, change: Callable[[Agent], Agent]) -> None:
+    """Layers are applied through references kept beside the modules; a stale one would act, or be a target, with somebody else's weights."""
+    agent = make(Arch.Memory, memory, extras=("log_prob",))
+    batch = trials_of(acted(agent, num_slots=3)[0])
+
+    def says(one: Agent) -> torch.Tensor:
+        outputs = one.unroll(batch)
+        obs = batch.obs
+        assert isinstance(obs, torch.Tensor)
+        return torch.cat([outputs.policy.mode(), one.critic.head(outputs.critic_features, obs, batch.action).permute(1, 2, 0)], -1)
+
+    before, other = says(agent), change(agent)
+    torch.testing.assert_close(says(other), before)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    assert not says(other).any(), "nothing but zeros is left in the copy"
+    assert torch.equal(says(agent), before), "and nothing of it was the original's"
 
 
 @every_arch
