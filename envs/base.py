@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import Enum
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,6 +30,10 @@ from numpy.typing import NDArray
 from utils.options import option
 
 Obs = NDArray[Any] | dict[str, NDArray[Any]]
+ObsSpace = spaces.Box | spaces.Dict
+ActionSpace = spaces.Box | spaces.Discrete | spaces.MultiDiscrete
+Slots = slice | NDArray[np.int64]
+"""Some slots: consecutive ones, or sorted indices."""
 
 
 class Split(Enum):
@@ -63,8 +68,8 @@ class EnvSpec:
     """What a family reports of itself; nobody has to build an environment to know it."""
 
     name: str
-    obs_space: spaces.Box | spaces.Dict
-    action_space: spaces.Box | spaces.Discrete
+    obs_space: ObsSpace
+    action_space: ActionSpace
     task_dim: int
     info_names: tuple[str, ...] = ()
     deterministic: bool = True
@@ -104,6 +109,12 @@ class Rows:
         """[N] the last row of an episode."""
         return self.terminated | self.truncated
 
+    def part(self, start: int, stop: int) -> Rows:
+        """Views of slots start..stop."""
+        cut = {item.name: getattr(self, item.name)[start:stop] for item in fields(self) if item.name != "obs"}
+        obs = {key: part[start:stop] for key, part in self.obs.items()} if isinstance(self.obs, dict) else self.obs[start:stop]
+        return Rows(obs=obs, **cut)
+
     def copy(self) -> Rows:
         """Rows that nobody overwrites."""
         arrays = {item.name: getattr(self, item.name).copy() for item in fields(self)}
@@ -132,13 +143,13 @@ class Layout:
             shape = self.spec.obs_space.shape
             raise ValueError(f"{self.spec.name}: the task and the new-episode flag can stand beside a vector or in a Dict, not in shape {shape}.")
 
-    @property
+    @cached_property
     def extra(self) -> dict[str, int]:
         """The parts that the manager adds, with their sizes."""
         return ({self.TASK_KEY: self.spec.task_dim} if self.with_task else {}) | ({self.FLAG_KEY: 1} if self.with_flag else {})
 
     @property
-    def obs_space(self) -> spaces.Box | spaces.Dict:
+    def obs_space(self) -> ObsSpace:
         """The space of the policy's observation."""
         inner = self.spec.obs_space
         if isinstance(inner, spaces.Dict):
@@ -179,24 +190,36 @@ class Layout:
 
     def part(self, rows: Rows, start: int, stop: int) -> Rows:
         """Slots start..stop of `rows` as one shard sees them: views, with the family's own observation only."""
-        cut = {item.name: getattr(rows, item.name)[start:stop] for item in fields(rows) if item.name != "obs"}
-        if isinstance(rows.obs, dict):
-            return Rows(obs={key: rows.obs[key][start:stop] for key in self.spec.obs_space}, **cut)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues]
-        width = self.spec.obs_space.shape
-        return Rows(obs=rows.obs[start:stop, : width[0]] if self.extra and width else rows.obs[start:stop], **cut)
+        cut = rows.part(start, stop)
+        if isinstance(cut.obs, dict):
+            cut.obs = {key: cut.obs[key] for key in self.spec.obs_space}  # pyright: ignore[reportGeneralTypeIssues]
+        elif self.extra:
+            cut.obs = cut.obs[:, : cut.obs.shape[1] - sum(self.extra.values())]
+        return cut
 
-    def write_extra(self, rows: Rows) -> None:
-        """Write the task and the new-episode flag into the observation of every slot."""
-        flag = rows.episode_start & ~rows.trial_start
-        values = {self.TASK_KEY: rows.task, self.FLAG_KEY: flag[:, None]}
+    def write_extra(self, rows: Rows, slots: Slots) -> None:
+        """Write the task and the new-episode flag into the observation of these slots."""
+        if not self.extra:
+            return
+        flag = rows.episode_start[slots] & ~rows.trial_start[slots]
+        values = {self.TASK_KEY: rows.task[slots], self.FLAG_KEY: flag[:, None]}
         if isinstance(rows.obs, dict):
             for key in self.extra:
-                rows.obs[key][:] = values[key]
+                rows.obs[key][slots] = values[key]
             return
         at = rows.obs.shape[1] - sum(self.extra.values())
         for key, size in self.extra.items():
-            rows.obs[:, at : at + size] = values[key]
+            rows.obs[slots, at : at + size] = values[key]
             at += size
+
+
+def uniform_actions(rng: np.random.Generator, space: ActionSpace, n: int) -> NDArray[Any]:
+    """[n, ...] uniform draws from an action space."""
+    if isinstance(space, spaces.Discrete):
+        return space.start + rng.integers(space.n, size=n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return rng.integers(space.nvec, size=(n, *space.shape))
+    return rng.uniform(space.low, space.high, (n, *space.shape)).astype(np.float32)
 
 
 class SlotError(RuntimeError):

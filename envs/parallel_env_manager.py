@@ -14,23 +14,15 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from envs.backends import BACKENDS
-from envs.backends.base import Backend, BackendConfig, Block, Commands, Factory, Fault
-from envs.base import EnvSpec, Layout, Rows, TaskFamily
+from envs.backends.base import Backend, BackendConfig, Block, Factory, OnFault, segments_of
+from envs.base import ActionSpace, EnvSpec, Layout, Rows, TaskFamily
+from envs.recovery import EnvCrashLoopError, FaultCounts, WorkerError
+from envs.stepping import SlotGroup, Start, Stepper
 from envs.trial import TrialClock
 
+__all__ = ["EnvCrashLoopError", "ParallelEnvManager", "Remote", "SlotGroup", "Start", "WorkerError"]
+
 _FLAGS = ("episode_start", "trial_start", "trial_end", "terminated", "truncated")
-
-
-class WorkerError(RuntimeError):
-    """An environment failed: names slot, task, seed and step, and carries the original traceback as text. The manager is closed."""
-
-
-@dataclass(frozen=True)
-class Start:
-    """The next trial of a slot."""
-
-    task: NDArray[np.float64]
-    seed: int
 
 
 class Remote:
@@ -53,27 +45,29 @@ class Remote:
             unknown = set(payload or {}) - {"task", "seed"}
             if unknown:
                 raise ValueError(f"A reset takes 'task' and 'seed', not {sorted(unknown)}.")
-            self._manager._post_starts({self._slot: self._manager._start(**(payload or {}))})
+            self._manager._stepper.post_starts({self._slot: self._manager._start(**(payload or {}))})
         elif name == "step":
-            self._manager._post_one_step(self._slot, payload)
+            self._manager._stepper.post_step(self._slot, _checked_actions(payload, self._manager.single_action_space, one=True))
         else:
             raise ValueError(f"A slot knows 'reset' and 'step', not {name!r}.")
 
     def recv(self) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Wait for the answer to the last `send`."""
         manager, slot = self._manager, self._slot
-        manager._collect(np.array([slot]))
+        manager._stepper.collect([slot])
         rows = manager.rows
         obs = {key: part[slot].copy() for key, part in rows.obs.items()} if isinstance(rows.obs, dict) else rows.obs[slot].copy()
         return obs, float(rows.reward[slot]), bool(rows.terminated[slot]), bool(rows.truncated[slot]), manager.info_of(slot)
 
 
 class ParallelEnvManager:
-    """N slots of one family, or of several factories, each reset with its own task; a context manager.
+    """N slots of one family, or of several factories, each reset with its own task; a context manager, for one thread at a time.
 
     `families` is one family, or one factory per slot (a slot's `rows.label` says which of the distinct factories made it). A trial is
     `episodes_per_trial` episodes of its task. `num_workers` of 1 steps in this process; more start worker processes with a shard of the
-    slots each, uneven by one at most. What is collected depends on none of the backend's settings.
+    slots each, uneven by one at most. What is collected depends on none of the backend's settings. `num_groups` of 2 lets one half of the
+    slots step while the other's actions are computed (see `groups`); like N it is part of the experiment. `deterministic` refuses the
+    settings that would let timing or faults change the data.
 
         with ParallelEnvManager(family, num_envs=12, num_workers=6, episodes_per_trial=2) as manager:
             rows = manager.reset()
@@ -89,29 +83,30 @@ class ParallelEnvManager:
         episodes_per_trial: int = 1,
         max_episode_steps: int | None = None,
         num_workers: int = 1,
+        num_groups: int = 1,
         seed: int | None = None,
         oracle: bool = False,
         new_episode_flag: bool | None = None,
+        deterministic: bool = False,
         backend: BackendConfig | None = None,
     ) -> None:
         blocks, self._families = _blocks(families, num_envs)
         self.num_envs = blocks[-1].stop
-        if not 1 <= num_workers <= self.num_envs:
-            raise ValueError(f"num_workers={num_workers} must be between 1 and the number of slots, {self.num_envs}.")
         with_flag = episodes_per_trial > 1 if new_episode_flag is None else new_episode_flag
         self._layout = Layout(self._families[0].spec, with_task=oracle, with_flag=with_flag)
         self._config = backend or BackendConfig()
         self._rng = np.random.default_rng(seed)
         name = self._config.name if self._config.name != "auto" else "process" if num_workers > 1 else "serial"
-        self._backend: Backend = BACKENDS[name](blocks, self._layout, num_workers=num_workers, config=self._config)
-        self._finalizer = weakref.finalize(self, self._backend.close)
+        check_settings(self._config, name, self.num_envs, num_workers=num_workers, num_groups=num_groups, deterministic=deterministic)
+        self._backend: Backend = BACKENDS[name](blocks, self._layout, num_workers=num_workers, num_groups=num_groups, config=self._config)
         self.rows: Rows = self._backend.rows
         for block, label in zip(blocks, _labels(blocks), strict=True):
             self.rows.label[block.start : block.stop] = label
         horizon = max_episode_steps or self._families[0].config.max_episode_steps
         self._clock = TrialClock(self.rows, episodes_per_trial=episodes_per_trial, max_episode_steps=horizon)
-        self._commands = Commands.empty(self.rows)
-        self._pending = np.zeros(self.num_envs, np.bool_)
+        segments = segments_of(blocks, num_workers, num_groups)
+        self._stepper = Stepper(self._backend, self._layout, self._clock, self._config, segments, strict=deterministic)
+        self._finalizer = weakref.finalize(self, self._stepper.close)
 
     # -- what it is ----------------------------------------------------------------------------------------------------------------------
 
@@ -146,7 +141,7 @@ class ParallelEnvManager:
         return self._layout.obs_space
 
     @property
-    def single_action_space(self) -> spaces.Box | spaces.Discrete:
+    def single_action_space(self) -> ActionSpace:
         """One slot's action."""
         return self.spec.action_space
 
@@ -176,6 +171,26 @@ class ParallelEnvManager:
         return self._clock.episode
 
     @property
+    def groups(self) -> list[SlotGroup]:
+        """The slots in the groups that are posted and awaited one at a time: what a loop that wants to overlap acting and stepping works with."""
+        return self._stepper.groups
+
+    @property
+    def dropped(self) -> NDArray[np.bool_]:
+        """[N] slots whose trial was given up after a fault, until they begin another."""
+        return self._stepper.recovery.dropped
+
+    @property
+    def faults(self) -> FaultCounts:
+        """What faults have cost so far."""
+        return self._stepper.recovery.counts
+
+    @property
+    def may_lag(self) -> bool:
+        """Whether a running slot's row may be missing from a step (`min_ready`)."""
+        return self._config.min_ready is not None
+
+    @property
     def pids(self) -> list[int]:
         """The worker processes."""
         return self._backend.pids()
@@ -198,44 +213,40 @@ class ParallelEnvManager:
         )
         drawn = self.sample_tasks(len(order)) if tasks is None else np.asarray(tasks, np.float64)
         starts = {int(slot): self._start(drawn[i], None if seeds is None else seeds[i]) for i, slot in enumerate(order)}
-        self._post_starts(starts)
-        self._collect(np.sort(order))
+        self._stepper.post_starts(starts)
+        self._stepper.collect(np.sort(order))
         return self.rows
 
     def step(self, actions: NDArray[Any], starts: Mapping[int, Start] | None = None) -> Rows:
         """One row further in every slot whose trial goes on, and a new trial in the slots of `starts`, all in the same message.
 
-        The action at the last row of an episode is ignored: the next row starts the next episode. A slot whose trial has ended waits
-        (`rows.valid` is False there) until it is started again.
+        The action at the last row of an episode is ignored: the next row starts the next episode. A slot whose trial has ended, or was given
+        up after a fault (`dropped`), waits (`rows.valid` is False there) until it is started again.
         """
         if np.shape(actions) != self.action_space.shape:
             raise ValueError(f"step needs actions of shape {self.action_space.shape}, one per slot; it got {np.shape(actions)}.")
-        if self._pending.any():
-            raise RuntimeError(f"Slots {np.flatnonzero(self._pending).tolist()} still owe an answer: recv() it before step().")
-        running = self._clock.running
-        resets = running & self.rows.ended
-        self._commands.reset[:] = resets
-        self._commands.action[:] = actions
-        if resets.any():
-            again = np.flatnonzero(resets)
-            self._commands.seed[again] = self._clock.next_episode_seeds(again)
-        if starts:
-            fresh = np.array(sorted(starts))
-            self._arm(fresh, starts)
-            running[fresh] = True
-        self.rows.valid[:] = running
-        slots = np.flatnonzero(running)
-        self._post(slots)
-        self._collect(slots)
+        actions = _checked_actions(actions, self.single_action_space)
+        fresh = {int(slot): _checked(start, self.spec) for slot, start in (starts or {}).items()}
+        _chosen_slots(list(fresh), self.num_envs)
+        if not fresh and not self._clock.has_begun:
+            raise RuntimeError("No trial has begun: reset() comes before step().")
+        self._stepper.check_settled()
+        for group in self.groups:
+            inside = {slot - group.start: start for slot, start in fresh.items() if 0 <= slot - group.start < group.size}
+            group.post(actions[group.start : group.start + group.size], inside)
+        for group in self.groups:
+            group.wait()
         return self.rows
 
     def abandon(self) -> None:
         """Forget all running trials: every slot waits for a start."""
-        self.rows.valid[:] = False
+        self._stepper.drain()
 
     def render(self, slot: int) -> NDArray[np.uint8]:
         """An RGB picture of one slot."""
-        return self._backend.render(slot, self._config.call_timeout_s)
+        if not 0 <= slot < self.num_envs:
+            raise ValueError(f"There is no slot {slot}; there are 0 to {self.num_envs - 1}.")
+        return self._stepper.render(slot)
 
     def info_of(self, slot: int) -> dict[str, Any]:
         """What is known of one slot's row, as a dict."""
@@ -244,68 +255,9 @@ class ParallelEnvManager:
         own = {name: float(value) for name, value in zip(self.spec.info_names, rows.info[slot], strict=True)}
         return {"task": rows.task[slot].copy(), "episode": int(self._clock.episode[slot]), **flags, **own}
 
-    # -- the two halves of a step --------------------------------------------------------------------------------------------------------
-
     def _start(self, task: ArrayLike | None = None, seed: int | None = None) -> Start:
         vector = self.sample_tasks(1)[0] if task is None else np.asarray(task, np.float64)
         return _checked(Start(vector, int(self._rng.integers(2**63)) if seed is None else int(seed)), self.spec)
-
-    def _arm(self, slots: NDArray[np.int64], starts: Mapping[int, Start]) -> None:
-        """Write the starts of these slots into the commands."""
-        order = [starts[int(slot)] for slot in slots]
-        self._commands.reset[slots] = True
-        self._commands.task[slots] = np.stack([start.task for start in order])
-        self._clock.begin(slots, np.array([start.seed for start in order], np.uint64))
-        self._commands.seed[slots] = self._clock.next_episode_seeds(slots)
-        self.rows.task[slots] = self._commands.task[slots]
-
-    def _post_starts(self, starts: Mapping[int, Start]) -> None:
-        slots = np.fromiter(sorted(starts), np.int64, len(starts))
-        self._refuse_pending(slots)
-        self._arm(slots, starts)
-        self._post(slots)
-
-    def _post_one_step(self, slot: int, action: Any) -> None:
-        slots = np.array([slot])
-        self._refuse_pending(slots)
-        if not self._clock.running[slot]:
-            raise RuntimeError(f"Slot {slot} has no running trial: send it a reset first.")
-        self._commands.reset[slot] = self.rows.ended[slot]
-        self._commands.action[slot] = action
-        self._commands.seed[slots] = self._clock.next_episode_seeds(slots)
-        self._post(slots)
-
-    def _refuse_pending(self, slots: NDArray[np.int64]) -> None:
-        if self._pending[slots].any():
-            raise RuntimeError(f"Slots {slots[self._pending[slots]].tolist()} still owe an answer: recv() it before the next send().")
-
-    def _post(self, slots: NDArray[np.int64]) -> None:
-        if not self._finalizer.alive:
-            raise RuntimeError("The manager is closed.")
-        self._pending[slots] = True
-        self._backend.post(slots, self._commands)
-
-    def _collect(self, slots: NDArray[np.int64]) -> None:
-        """Wait for the rows of these slots, and let the clock mark them."""
-        if not self._pending[slots].all():
-            raise RuntimeError(f"Slots {slots[~self._pending[slots]].tolist()} were sent nothing to answer.")
-        _, faults = self._backend.wait(slots, self._config.call_timeout_s)
-        if faults:
-            self._fail(faults)
-        self._pending[slots] = False
-        started = self._commands.reset[slots]
-        self._clock.arrived(slots, started)
-        rows = self.rows
-        rows.prev_action[slots] = self._commands.action[slots]
-        rows.prev_action[slots[started]] = 0
-        self._layout.write_extra(rows)
-
-    def _fail(self, faults: Sequence[Fault]) -> None:
-        """Close everything and raise one error that names where it happened."""
-        lines = [line for fault in faults for line in _report(fault, self._commands, self._clock)]
-        self._pending[:] = False  # nobody owes an answer any more
-        self.close()
-        raise WorkerError("\n".join(lines))
 
     # -- the end -------------------------------------------------------------------------------------------------------------------------
 
@@ -320,15 +272,26 @@ class ParallelEnvManager:
         self.close()
 
 
-def _report(fault: Fault, commands: Commands, clock: TrialClock) -> list[str]:
-    """A fault in words: which slots were doing what, what went wrong, and the original traceback."""
-    where = []
-    for slot in fault.slots[:3]:
-        step = f"step {clock.time[slot]} of episode {clock.episode[slot]}"
-        doing = f"reset of episode {clock.episode[slot] + 1}" if commands.reset[slot] else step
-        where.append(f"slot {slot} (task {commands.task[slot].tolist()}, trial seed {clock.trial_seed[slot]}, {doing})")
-    more = f" and {len(fault.slots) - 3} more slots" if len(fault.slots) > 3 else ""
-    return [f"The environment of {', '.join(where)}{more} {fault.sentence}", *filter(None, [fault.traceback.rstrip()])]
+def check_settings(config: BackendConfig, name: str, num_envs: int, *, num_workers: int, num_groups: int, deterministic: bool) -> None:
+    """Refuse what cannot be, before anything is started."""
+    if not 1 <= num_workers <= num_envs:
+        raise ValueError(f"num_workers={num_workers} must be between 1 and the number of slots, {num_envs}.")
+    if not 1 <= num_groups <= num_envs // num_workers:
+        raise ValueError(
+            f"num_groups={num_groups} needs a slot of every group in each of {num_workers} workers: {num_groups * num_workers} slots, not {num_envs}."
+        )
+    if config.min_ready is not None:
+        if deterministic:
+            raise ValueError("min_ready takes slots as they come, so the data depends on timing: deterministic=true refuses it.")
+        if name in BACKENDS and not BACKENDS[name].can_lag:
+            able = [other for other, kind in BACKENDS.items() if kind.can_lag]
+            raise ValueError(f"min_ready has no meaning on backend={name}; it works on {', '.join(able)}.")
+        if num_groups > 1:
+            raise ValueError(f"min_ready={config.min_ready} and num_groups={num_groups} exclude each other: both decide who waits for whom.")
+        if config.min_ready > num_envs:
+            raise ValueError(f"min_ready={config.min_ready} can never be reached with {num_envs} slots.")
+    if deterministic and config.on_fault is OnFault.drop:
+        raise ValueError("on_fault=drop gives trials up, so the data depends on faults: deterministic=true refuses it.")
 
 
 def _checked(start: Start, spec: EnvSpec) -> Start:
@@ -338,6 +301,25 @@ def _checked(start: Start, spec: EnvSpec) -> Start:
     if not np.isfinite(start.task).all() or not 0 <= start.seed < 2**64:
         raise ValueError(f"A trial needs a finite task and a seed from 0 to 2**64 - 1; got {start.task.tolist()} and {start.seed}.")
     return start
+
+
+def _checked_actions(actions: Any, space: ActionSpace, *, one: bool = False) -> NDArray[Any]:
+    """The same actions (of all slots, or of one), if the space has them."""
+    given = np.asarray(actions)
+    if one and given.shape != space.shape:
+        raise ValueError(f"An action has shape {space.shape}; got {given.shape}.")
+    if isinstance(space, spaces.Box):
+        fine = (given >= space.low) & (given <= space.high)
+    elif np.issubdtype(given.dtype, np.integer):
+        low = space.start if isinstance(space, spaces.Discrete) else 0
+        fine = (given >= low) & (given < low + (space.n if isinstance(space, spaces.Discrete) else space.nvec))
+    else:
+        raise ValueError(f"Actions of {space} are whole numbers, not {given.dtype}.")
+    if not fine.all():
+        place = np.argwhere(~fine)[0]
+        where = "" if one else f" of slot {place[0]}"
+        raise ValueError(f"The action{where} is not in {space}: {(given if one else given[place[0]]).tolist()}.")
+    return given
 
 
 def _chosen_slots(slots: Sequence[int] | None, num_envs: int, **lengths: int | None) -> NDArray[np.int64]:

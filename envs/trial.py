@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import Rows
+from envs.base import Rows, Slots
 from utils.seeding import episode_seeds
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class TrialClock:
     """Counts steps and episodes of every slot, ends episodes at the horizon, and marks the boundaries in the rows.
 
-    It is the only place that knows what comes after the end of an episode: the next episode of the same task, or nothing.
+    It is the only place that knows what comes after the end of an episode: the next episode of the same task, or nothing. Slots are given
+    as a slice or as an array of indices.
     """
 
     def __init__(self, rows: Rows, *, episodes_per_trial: int, max_episode_steps: int) -> None:
@@ -34,33 +35,49 @@ class TrialClock:
         """[N] the episode that the row belongs to, from 0."""
         self.time = np.zeros(num_slots, np.int64)
         """[N] env steps taken in that episode."""
-
-    @property
-    def running(self) -> NDArray[np.bool_]:
-        """[N] slots whose trial goes on after this row."""
-        return self._rows.valid & ~self._rows.trial_end
+        self.running = np.zeros(num_slots, np.bool_)
+        """[N] slots whose trial has begun and goes on after this row."""
+        self.has_begun = False
+        """Whether any trial has ever begun."""
 
     def begin(self, slots: NDArray[np.int64], seeds: NDArray[np.uint64]) -> None:
         """A new trial is about to start in these slots."""
+        self.has_begun = True
         self.trial_seed[slots] = seeds
         self.episode[slots] = -1
+        self.time[slots] = 0
+        self.running[slots] = True
+
+    def forget(self, slots: Slots) -> None:
+        """The trials of these slots are over without an end."""
+        self.running[slots] = False
+        self._rows.valid[slots] = False
 
     def next_episode_seeds(self, slots: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The seeds of the episodes that are about to start in these slots."""
         return episode_seeds(self.trial_seed[slots], self.episode[slots] + 1)
 
-    def arrived(self, slots: NDArray[np.int64], started: NDArray[np.bool_]) -> None:
-        """The rows of these slots are there, `started` where an episode began: count, end at the horizon, mark the boundaries."""
-        rows, fresh, stepped = self._rows, slots[started], slots[~started]
-        self.episode[fresh] += 1
-        self.time[fresh] = 0
-        self.time[stepped] += 1
+    def started(self, slots: Slots) -> None:
+        """The start rows of episodes are there."""
+        rows = self._rows
+        self.episode[slots] += 1
+        self.time[slots] = 0
         rows.valid[slots] = True
-        rows.episode_start[slots] = started
-        rows.trial_start[slots] = started & (self.episode[slots] == 0)
-        late = stepped[self.time[stepped] >= self.max_episode_steps]
-        rows.truncated[late] |= ~rows.terminated[late]
-        rows.trial_end[slots] = rows.ended[slots] & (self.episode[slots] == self.episodes_per_trial - 1)
+        rows.episode_start[slots] = True
+        rows.trial_start[slots] = self.episode[slots] == 0
+        rows.trial_end[slots] = False
+
+    def stepped(self, slots: Slots) -> None:
+        """The rows after a step are there: end at the horizon, mark the end of the trial."""
+        rows = self._rows
+        self.time[slots] += 1
+        rows.truncated[slots] |= (self.time[slots] >= self.max_episode_steps) & ~rows.terminated[slots]
+        rows.valid[slots] = True
+        rows.episode_start[slots] = False
+        rows.trial_start[slots] = False
+        last = (rows.terminated[slots] | rows.truncated[slots]) & (self.episode[slots] == self.episodes_per_trial - 1)
+        rows.trial_end[slots] = last
+        self.running[slots] = ~last
 
 
 class Boundary(Enum):

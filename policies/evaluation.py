@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,8 @@ from envs.base import EnvSpec, Split, TaskFamily
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.rollout import Actor, Plan, WaveResult, run_wave
 from utils.seeding import Phase, generator
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,14 @@ def evaluate_list(
     trials_per_task: int = 1,
     tick: Callable[[WaveResult], bool] = lambda _: False,
 ) -> WaveResult:
-    """Every task `trials_per_task` times. Keyed like training, in a phase of its own, so each evaluation of a run meets the same episodes."""
+    """Every task `trials_per_task` times. Keyed like training, in a phase of its own, so each evaluation of a run meets the same episodes.
+
+    Where a trial was given up after a fault the returns are not a number, and so is every mean over them: a mean over the tasks that
+    happened to survive would be another quantity under the same name.
+    """
     plan = Plan(seed, Phase.EVALUATE, 0, np.repeat(tasks, trials_per_task, axis=0))
-    return run_wave(manager, actor, plan, tick=tick)
+    result = run_wave(manager, actor, plan, tick=tick)
+    if result.dropped.any():
+        short = Counter(tuple(task) for task in plan.tasks[result.dropped].tolist())
+        _log.warning("No mean over this list: trials were given up after faults, by task: %s.", dict(short))
+    return result

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from buffers.replay import Replay
-from envs.base import EnvConfig
+from envs.base import TaskFamily
 from envs.meta.make_env import make_family
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.base import AgentSpec
@@ -25,7 +25,7 @@ from policies.memory import MEMORIES
 from policies.progress import Counters, by_episode
 from policies.rollout import AgentActor, Plan, RandomActor, WaveResult, run_wave
 from policies.run_record import RunRecord
-from policies.setup import check_replay_fits, prepare_torch, replay_shape, settle_backend, slots_of
+from policies.setup import check_family, layout_of, prepare_torch, replay_shape, settle_backend, slots_of
 from policies.snapshots import Snapshots
 from policies.training import Training
 from utils.checkpoint import CheckpointError
@@ -49,25 +49,12 @@ class Learner:
         self.device = prepare_torch(config)
         self.watch = Stopwatch()
         self.train_env_parallel: ParallelEnvManager | None = None
-        check_replay_fits(config)
-        common = {item.name for item in fields(EnvConfig)}
-        options = {item.name: getattr(config.env, item.name) for item in fields(config.env) if item.name not in common}
-        self.init_env(
-            "meta",
-            config.env.family,
-            config.env.max_rollouts_per_task,
-            config.env.num_train_tasks,
-            config.env.num_eval_tasks,
-            num_parallel_workers=settle_backend(config),
-            max_episode_steps=config.env.max_episode_steps,
-            oracle=config.env.oracle,
-            **options,
-        )
-        try:
-            self._build()
-        except BaseException:
-            self.close()
-            raise
+        check_family(config)
+        family = make_family(config.env)
+        self._build(family)
+        self.backend = settle_backend(config, family, self.agent, self.device)
+        options = {item.name: getattr(config.env, item.name) for item in fields(config.env) if item.name != "family"}
+        self.init_env("meta", config.env.family, num_parallel_workers=self.backend.num_workers, **options)
         self.counters = Counters(next_evaluation=config.evaluation.every)
         self.loss_sums: dict[str, torch.Tensor] = {}
         self._sampling = generator(config.seed, Phase.UPDATE, 0)
@@ -124,10 +111,12 @@ class Learner:
             slots_of(self.config),
             episodes_per_trial=episodes_per_trial or env.max_rollouts_per_task,
             num_workers=num_workers,
+            num_groups=self.config.num_groups,
             seed=self.config.seed,
             oracle=env.oracle,
             new_episode_flag=env.max_rollouts_per_task > 1,
-            backend=replace(self.config.backend, name="serial") if num_workers < self.num_parallel_workers else self.config.backend,
+            deterministic=self.config.deterministic,
+            backend=replace(self.config.backend, name="serial", min_ready=None) if num_workers < self.num_parallel_workers else self.backend.backend,
         )
 
     @property
@@ -141,22 +130,29 @@ class Learner:
         return self._sampling.bit_generator.state
 
     @property
+    def environments(self) -> list[ParallelEnvManager]:
+        """Those that have been made so far."""
+        made = [self.train_env_parallel, self.__dict__.get("train_env"), self.__dict__.get("eval_env")]
+        return [env for env in made if env is not None]
+
+    @property
     def worker_pids(self) -> list[int]:
         """The worker processes that are running now."""
-        made = [self.train_env_parallel, self.__dict__.get("eval_env")]
-        return [pid for env in made if env is not None for pid in env.pids]
+        return [pid for env in self.environments for pid in env.pids]
 
-    def _build(self) -> None:
+    def _build(self, family: TaskFamily) -> None:
         """Agent, algorithm and replay."""
-        config, env = self.config, self.env
+        config = self.config
         memory = MEMORIES[config.memory.name]
         init_seed, noise_seed = generator(config.seed, Phase.UPDATE, 1).integers(2**63, size=2).tolist()
-        spec = AgentSpec(env.single_observation_space, env.single_action_space, config.agent, memory, config.memory, self.device, init_seed)
+        sees = AgentSpec(
+            layout_of(config, family.spec).obs_space, family.spec.action_space, config.agent, memory, config.memory, self.device, init_seed
+        )
         algorithm = ALGORITHMS[config.algorithm.name]
         self.needs = algorithm.needs(config.algorithm, config.agent.arch)
-        self.agent = algorithm.make_agent(config.algorithm, spec)
+        self.agent = algorithm.make_agent(config.algorithm, sees)
         self.algorithm = algorithm(config.algorithm, self.agent, seed=noise_seed)
-        self.replay = Replay(**replay_shape(config, env.spec), device=self.device)
+        self.replay = Replay(**replay_shape(config, family), device=self.device)
 
     # -- the three verbs -----------------------------------------------------------------------------------------------------------------
 
@@ -176,7 +172,7 @@ class Learner:
             return WaveResult.empty(0, env.episodes_per_trial)
         phase, first = (Phase.WARMUP, counters.warmup_trials) if random_actions else (Phase.TRAIN, counters.trials)
         tasks = np.concatenate([self._task_of(phase, first + index) for index in range(num_rollouts)])
-        actor = RandomActor() if random_actions else AgentActor(self.agent, device=self.device)
+        actor = RandomActor(env.single_action_space) if random_actions else AgentActor(self.agent, device=self.device)
         plan = Plan(self.config.seed, phase, first, tasks)
         result = run_wave(env, actor, plan, sink=self.replay, watch=self.watch, tick=self.tick)
         counters.count(result, warmup=random_actions)

@@ -57,8 +57,9 @@ class Counters:
             self.warmup_trials += trials
         else:
             self.trials += trials
-        self.recent_returns = (self.recent_returns + result.returns.tolist())[-RECENT:]
-        self.recent_lengths = (self.recent_lengths + result.lengths.mean(1).tolist())[-RECENT:]
+        whole = ~result.dropped
+        self.recent_returns = (self.recent_returns + result.returns[whole].tolist())[-RECENT:]
+        self.recent_lengths = (self.recent_lengths + result.lengths[whole].mean(1).tolist())[-RECENT:]
 
     @property
     def mean_return_by_episode(self) -> list[float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,8 +11,9 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import Rows
-from envs.parallel_env_manager import ParallelEnvManager, Start
+from envs.base import ActionSpace, Rows, uniform_actions
+from envs.gym_spaces import MASK_KEY, allowed_choices
+from envs.parallel_env_manager import ParallelEnvManager, SlotGroup, Start
 from policies.agents.agent import Agent
 from policies.agents.base import PolicyRows
 from utils.seeding import Phase, Purpose, generator, trial_seed
@@ -48,36 +49,38 @@ class WaveResult:
 
     env_steps: int
     returns: NDArray[np.float64]
-    """[n, k]"""
+    """[n, k]; not a number in trials that were given up"""
     lengths: NDArray[np.int64]
     """[n, k] env steps"""
     successes: NDArray[np.bool_]
     """[n, k] whether the family's `success` info was ever positive; all False where it defines none."""
+    dropped: NDArray[np.bool_]
+    """[n] trials that were given up after a fault (`on_fault=drop`, or an environment that is not deterministic)."""
 
     @classmethod
     def empty(cls, trials: int, episodes: int) -> WaveResult:
         """Nothing has happened yet."""
         shape = (trials, episodes)
-        return cls(0, np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.bool_))
+        return cls(0, np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.bool_), np.zeros(trials, np.bool_))
 
 
 class WaveInterrupted(Exception):
     """The wave was asked to stop; none of its trials count."""
 
 
+Act = Callable[[NDArray[Any]], NDArray[Any]]
+"""noise [n, ...] -> actions [n, ...] for the present rows of a group of slots, all n of them."""
+
+
 class Actor(Protocol):
     """Who chooses actions in a wave."""
 
-    def begin(self, manager: ParallelEnvManager) -> None:
-        """A wave over this manager starts."""
+    def seat(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
+        """Who acts for this group during one wave, with a memory of its own."""
         ...
 
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[Any]:
         """[num_rows, ...] the noise of one trial."""
-        ...
-
-    def act(self, noise: NDArray[Any]) -> NDArray[Any]:
-        """[N, ...] actions for the manager's present rows, all N of them."""
         ...
 
 
@@ -93,7 +96,7 @@ class Sink(Protocol):
         ...
 
     def commit(self, lengths: NDArray[np.int64]) -> None:
-        """All trials have ended, with so many rows."""
+        """All trials have ended, with so many rows; 0 where one was given up."""
         ...
 
     def discard(self) -> None:
@@ -102,62 +105,69 @@ class Sink(Protocol):
 
 
 class AgentActor:
-    """An agent that acts on all N rows in one batch; its hidden state is indexed by slot and forgets at trial starts only."""
+    """An agent that acts on all rows of a group in one batch; its hidden state is indexed by slot and forgets at trial starts only."""
 
     def __init__(self, agent: Agent, *, device: str, deterministic: bool = False) -> None:
         self._agent = agent
         self._device = device
         self._deterministic = deterministic
 
-    def begin(self, manager: ParallelEnvManager) -> None:
-        rows = self._live = manager.rows
-        self._reward = np.zeros(manager.num_envs, np.float32)
-        obs = {key: torch.from_numpy(part) for key, part in rows.obs.items()} if isinstance(rows.obs, dict) else torch.from_numpy(rows.obs)
+    def seat(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
+        live, reward, device = group.rows, np.zeros(group.size, np.float32), self._device
+        obs = {key: torch.from_numpy(part) for key, part in live.obs.items()} if isinstance(live.obs, dict) else torch.from_numpy(live.obs)
         # Views of the live rows: made once, and always up to date.
-        self._rows = PolicyRows(obs, *map(torch.from_numpy, (self._reward, rows.prev_action, rows.trial_start)))
-        self._state = self._agent.initial_state(manager.num_envs)
+        rows = PolicyRows(obs, *map(torch.from_numpy, (reward, live.prev_action, live.trial_start)))
+        valid = torch.from_numpy(live.valid)
+        state = self._agent.initial_state(group.size)
+
+        def act(noise: NDArray[Any]) -> NDArray[Any]:
+            nonlocal state
+            reward[:] = live.reward
+            seen = rows if device == "cpu" else rows.to(device)
+            before = state
+            action, _, state = self._agent.act(seen, state, torch.from_numpy(noise).to(device), self._deterministic)
+            if manager.may_lag:  # a slot whose row is not there yet remembers nothing of this round
+                there = valid.to(device)
+                state = {key: torch.where(there.view(-1, *[1] * (new.dim() - 1)), new, before[key]) for key, new in state.items()}
+            return action.cpu().numpy()
+
+        return act
 
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[Any]:
         return self._agent.draw_noise(rng, num_rows)
 
-    def act(self, noise: NDArray[Any]) -> NDArray[Any]:
-        self._reward[:] = self._live.reward
-        rows = self._rows if self._device == "cpu" else self._rows.to(self._device)
-        action, _, self._state = self._agent.act(rows, self._state, torch.from_numpy(noise).to(self._device), self._deterministic)
-        return action.cpu().numpy()
-
 
 class RandomActor:
-    """Uniform actions: the random pool, and the random reference."""
+    """Uniform actions, among those that an `action_mask` allows: the random pool, and the random reference."""
 
-    def begin(self, manager: ParallelEnvManager) -> None:
-        self._space = manager.single_action_space
+    def __init__(self, space: ActionSpace) -> None:
+        self._space = space
+
+    def seat(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
+        space, obs = self._space, group.rows.obs
+        if isinstance(space, spaces.Box):
+            return lambda noise: noise
+        mask = obs.get(MASK_KEY) if isinstance(obs, dict) else None
+        return lambda noise: allowed_choices(space, noise, mask) + (space.start if isinstance(space, spaces.Discrete) else 0)
 
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[Any]:
         space = self._space
-        if isinstance(space, spaces.Discrete):
-            return rng.integers(space.n, size=num_rows)
-        return rng.uniform(space.low, space.high, (num_rows, *space.shape)).astype(np.float32)
-
-    def act(self, noise: NDArray[Any]) -> NDArray[Any]:
-        return noise
+        if not isinstance(space, spaces.Box):
+            return rng.random((num_rows, *(space.shape or ())))
+        return uniform_actions(rng, space, num_rows)
 
 
 class OracleActor:
     """The family's analytic or scripted policy, which is told the task."""
 
-    def begin(self, manager: ParallelEnvManager) -> None:
-        self._manager = manager
-        inner = manager.spec.obs_space.shape
-        self._width = inner[0] if inner else 0
+    def seat(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
+        family, rows = manager.family, group.rows
+        width = (manager.spec.obs_space.shape or (0,))[0]
+        obs = rows.obs if isinstance(rows.obs, np.ndarray) else next(iter(rows.obs.values()))
+        return lambda noise: family.oracle_action(obs[:, :width], rows.task)
 
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[Any]:
         return np.zeros((num_rows, 1), np.float32)
-
-    def act(self, noise: NDArray[Any]) -> NDArray[Any]:
-        rows = self._manager.rows
-        obs = rows.obs if isinstance(rows.obs, np.ndarray) else next(iter(rows.obs.values()))
-        return self._manager.family.oracle_action(obs[:, : self._width], rows.task)
 
 
 def run_wave(
@@ -171,95 +181,131 @@ def run_wave(
 ) -> WaveResult:
     """Run all the trials of `plan`, each to its end: a free slot takes the next trial in the message in which the others step.
 
-    Which slot plays which trial depends on the order in which trials end, counted in rounds, never on the clock: the same plan over the
-    same number of slots gives the same rows, whatever the backend. `tick` sees the result grow once a round, and stops the wave by True.
+    Groups of slots take turns: while one is acted for, the other steps. Which slot plays which trial depends on the order in which trials
+    end, counted in rounds, never on the clock (but for `min_ready`): the same plan over the same number of slots and groups gives the same
+    rows, whatever the backend. `tick` sees the result grow once a round, and stops the wave by True.
     """
     watch = watch or Stopwatch()
     wave = _Wave(manager, actor, plan)
     if sink is not None:
         sink.reserve(len(plan))
-    watch.lap("other")
     with torch.inference_mode():
-        rows = wave.begin()
+        playing = wave.begin()
         watch.lap("env")
-        while True:
-            slots = np.flatnonzero(rows.valid)
-            wave.count(slots)
-            watch.lap("other")
-            actions = wave.act()
-            watch.lap("act")
-            if sink is not None:
-                sink.write(wave.trial[slots], wave.time[slots], rows, slots, actions)
-                watch.lap("buffer")
-            starts = wave.next_starts(slots)
-            if not starts and not manager.running.any():
-                break
-            if tick(wave.result):
+        while playing:
+            for seat in tuple(playing):
+                seat.wait()
+                watch.lap("env")
+                slots = seat.count()
+                watch.lap("other")
+                actions = seat.act()
+                watch.lap("act")
+                if sink is not None:
+                    sink.write(seat.trial[slots], seat.time[slots], seat.group.rows, slots, actions)
+                    watch.lap("buffer")
+                if not seat.go_on(actions):
+                    playing.remove(seat)
+                watch.lap("env")
+            if playing and tick(wave.result):
+                manager.abandon()
                 if sink is not None:
                     sink.discard()
                 raise WaveInterrupted
-            rows = manager.step(actions, starts)
-            wave.time += 1
-            watch.lap("env")
     if sink is not None:
         sink.commit(wave.rows_of_trial)
         watch.lap("buffer")
-    return wave.result
+    return wave.finish()
 
 
 class _Wave:
-    """Which trial each slot plays, and what has happened in it."""
+    """Which trials have begun, and what has happened in them."""
 
     def __init__(self, manager: ParallelEnvManager, actor: Actor, plan: Plan) -> None:
-        self._manager, self._actor, self._plan = manager, actor, plan
-        trials, episodes, slots = len(plan), manager.episodes_per_trial, manager.num_envs
-        self.trial = np.full(slots, -1)
-        self.time = np.zeros(slots, np.int64)
-        self.rows_of_trial = np.zeros(trials, np.int64)
+        self._manager, self._plan = manager, plan
+        self.actor = actor
+        self.rows_of_trial = np.zeros(len(plan), np.int64)
+        self.result = WaveResult.empty(len(plan), manager.episodes_per_trial)
         self._started = 0
-        self._index = np.arange(slots)
-        actor.begin(manager)
-        like = actor.draw_noise(plan.action_rng(0), 1)
-        self._noise = np.zeros((slots, manager.rows_per_trial, *like.shape[1:]), like.dtype)
+        self.seats = [_Seat(self, manager, group) for group in manager.groups]
+
+    def begin(self) -> list[_Seat]:
+        """Start the first trials, one in each slot as far as they go; the seats that have one."""
+        self._manager.abandon()
+        return [seat for seat in self.seats if seat.begin()]
+
+    def take(self, most: int) -> Iterator[tuple[int, Start, NDArray[Any]]]:
+        """The next trials, at most so many: number, start, and noise of all its rows."""
+        for index in range(self._started, min(self._started + most, len(self._plan))):
+            self._started += 1
+            yield index, self._plan.start(index), self.actor.draw_noise(self._plan.action_rng(index), self._manager.rows_per_trial)
+
+    def finish(self) -> WaveResult:
+        """The result, without numbers for what was given up."""
+        self.result.returns[self.result.dropped] = np.nan
+        return self.result
+
+
+class _Seat:
+    """One group of slots in a wave: which trial each slot plays, and which of its rows is there."""
+
+    def __init__(self, wave: _Wave, manager: ParallelEnvManager, group: SlotGroup) -> None:
+        self._wave, self.group = wave, group
+        self.trial = np.full(group.size, -1)
+        self.time = np.full(group.size, -1)
+        """[n] the number of the slot's row in its trial."""
+        self._index = np.arange(group.size)
+        self._act = wave.actor.seat(manager, group)
+        like = wave.actor.draw_noise(np.random.default_rng(0), 1)
+        self._noise = np.zeros((group.size, manager.rows_per_trial, *like.shape[1:]), like.dtype)
         success = manager.spec.success
         self._success = manager.spec.info_names.index(success) if success else None
-        self.result = WaveResult.empty(trials, episodes)
 
-    def begin(self) -> Rows:
-        """Start the first trials, one in each slot as far as they go."""
-        self._manager.abandon()
-        starts = self._take(self._index[: len(self._plan)])
-        rows = self._manager.step(np.zeros_like(self._manager.rows.prev_action), starts)
-        self.time += 1
-        return rows
+    def begin(self) -> bool:
+        """Start the first trials; whether there were any."""
+        starts = self._next(self._index)
+        if starts:
+            self.group.post(np.zeros_like(self.group.rows.prev_action), starts)
+        return bool(starts)
 
-    def next_starts(self, slots: NDArray[np.int64]) -> dict[int, Start]:
-        """The next trials, one for each slot whose trial has just ended, as far as they go."""
-        over = slots[self._manager.rows.trial_end[slots]]
-        return self._take(over[: len(self._plan) - self._started]) if len(over) else {}
+    def wait(self) -> None:
+        """Wait for the rows."""
+        rows = self.group.wait()
+        self.time += rows.valid
 
-    def _take(self, slots: NDArray[np.int64]) -> dict[int, Start]:
-        starts = {}
-        for slot in slots.tolist():
-            starts[slot] = self._plan.start(self._started)
-            self._noise[slot] = self._actor.draw_noise(self._plan.action_rng(self._started), self._noise.shape[1])
-            self.trial[slot] = self._started
-            self.time[slot] = -1  # its start row, one step from now, is row 0
-            self._started += 1
-        return starts
-
-    def count(self, slots: NDArray[np.int64]) -> None:
-        """Take these slots' rows into the result."""
-        rows, trial, result = self._manager.rows, self.trial[slots], self.result
-        episode = self._manager.episode[slots]
-        acting = ~rows.ended[slots]
+    def count(self) -> NDArray[np.int64]:
+        """Take the rows into the result; the slots that have one."""
+        rows, wave, result = self.group.rows, self._wave, self._wave.result
+        if self.group.dropped.any():
+            lost = self.trial[self.group.dropped]
+            result.dropped[lost] = True
+            wave.rows_of_trial[lost] = 0
+        slots = np.flatnonzero(rows.valid)
+        trial, episode, acting = self.trial[slots], self.group.episode[slots], ~rows.ended[slots]
         result.returns[trial, episode] += rows.reward[slots]
         result.lengths[trial, episode] += acting
-        result.env_steps += int(acting.sum())
+        result.env_steps += int(np.count_nonzero(acting))
         if self._success is not None:
             result.successes[trial, episode] |= rows.info[slots, self._success] > 0
-        self.rows_of_trial[trial] += 1
+        wave.rows_of_trial[trial] += 1
+        return slots
 
     def act(self) -> NDArray[Any]:
         """Actions of all slots."""
-        return self._actor.act(self._noise[self._index, np.minimum(self.time, self._noise.shape[1] - 1)])
+        return self._act(self._noise[self._index, np.minimum(self.time, self._noise.shape[1] - 1)])
+
+    def go_on(self, actions: NDArray[Any]) -> bool:
+        """Post what comes next; whether anything does."""
+        running = self.group.running
+        starts = {} if running.all() else self._next(np.flatnonzero(~running))
+        if not starts and not running.any():
+            return False
+        self.group.post(actions, starts)
+        return True
+
+    def _next(self, free: NDArray[np.int64]) -> dict[int, Start]:
+        """The next trials, one for each free slot as far as they go."""
+        starts = {}
+        for slot, (trial, start, noise) in zip(free.tolist(), self._wave.take(len(free)), strict=False):
+            starts[slot], self.trial[slot], self._noise[slot] = start, trial, noise
+            self.time[slot] = -1  # its start row, when it comes, is row 0
+        return starts

@@ -55,6 +55,8 @@ class RunRecord:
     def open(self, learner: Learner) -> None:
         """Say where everything goes, and start to record."""
         self._console.headline(headline(learner))
+        if learner.backend.reason:
+            self._console.message(learner.backend.reason)
         self._begun = (learner.counters.env_steps, learner.counters.updates)
         if self._folder is not None:
             self._lock = RunLock(self._folder)
@@ -120,6 +122,9 @@ class RunRecord:
         progress = self._progress(learner, 0)
         times = {f"time/{name}": share for name, share in progress.shares.items()}
         times |= {"time/seconds": learner.watch.total, "time/env_steps_per_s": progress.env_steps_per_s, "time/updates_per_s": progress.updates_per_s}
+        faults = [env.faults for env in learner.environments]
+        counts = {"restarts": sum(one.restarts for one in faults), "dropped_trials": sum(one.dropped_trials for one in faults)}
+        times |= {f"faults/{name}": count for name, count in counts.items() if count}
         times |= {"time/memory_parent": progress.memory_parent, "time/memory_workers": progress.memory_workers}
         evaluated = curves_of(values)
         if evaluated:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
 import torch
 
 from buffers.replay import Replay
-from envs.base import EnvSpec, Layout
+from envs.backends.auto import Choice, choose
+from envs.base import EnvSpec, Layout, TaskFamily
 from envs.meta.make_env import make_family
+from policies.agents.agent import Agent, check_spaces
+from policies.agents.base import PolicyRows
 from policies.config import Config, DeviceName
 from utils.machine import available_cores, available_memory
 from utils.options import OptionError
@@ -22,11 +26,32 @@ def slots_of(config: Config) -> int:
     return config.num_slots or min(config.train.num_rollouts_per_iter, MOST_SLOTS)
 
 
-def settle_backend(config: Config) -> int:
-    """The number of workers: as given; by default this process alone, or a process per core where that backend was asked for."""
+def layout_of(config: Config, spec: EnvSpec) -> Layout:
+    """The rows that a run's agent sees."""
+    return Layout(spec, with_task=config.env.oracle, with_flag=config.env.max_rollouts_per_task > 1)
+
+
+def settle_backend(config: Config, family: TaskFamily, agent: Agent, device: str) -> Choice:
+    """The backend and the number of workers, as given; what is not given follows from a short measurement of environments and policy."""
+    num_slots = slots_of(config) // config.num_groups
+    rows = layout_of(config, family.spec).allocate(num_slots)
+    obs = {key: torch.from_numpy(part) for key, part in rows.obs.items()} if isinstance(rows.obs, dict) else torch.from_numpy(rows.obs)
+    seen = PolicyRows(obs, *map(torch.from_numpy, (rows.reward.astype(np.float32), rows.prev_action, rows.trial_start))).to(device)
+    noise = torch.from_numpy(agent.draw_noise(np.random.default_rng(0), num_slots)).to(device)
+
+    def act() -> None:
+        with torch.inference_mode():
+            for _ in range(config.num_groups):
+                agent.act(seen, agent.initial_state(num_slots), noise)[0].cpu()
+
+    return choose(family, config.backend, slots_of(config), num_workers=config.num_parallel_workers, num_groups=config.num_groups, act=act)
+
+
+def most_workers(config: Config) -> int:
+    """The most worker processes that a run may start for one manager."""
     if config.num_parallel_workers is not None:
         return config.num_parallel_workers
-    return min(available_cores(), slots_of(config)) if config.backend.name == "process" else 1
+    return 1 if config.backend.name in ("serial", "asyncio", "thread") else min(available_cores(), slots_of(config) // config.num_groups)
 
 
 def prepare_torch(config: Config) -> str:
@@ -46,22 +71,27 @@ def prepare_torch(config: Config) -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def replay_shape(config: Config, spec: EnvSpec) -> dict[str, Any]:
+def replay_shape(config: Config, family: TaskFamily) -> dict[str, Any]:
     """What the replay of a run is built from."""
-    env, train = config.env, config.train
-    layout = Layout(spec, with_task=env.oracle, with_flag=env.max_rollouts_per_task > 1)
+    env, train, spec = family.config, config.train, family.spec
     in_capacity = train.buffer_size // (env.max_rollouts_per_task * env.max_episode_steps)
     return {
-        "obs_space": layout.obs_space,
+        "obs_space": layout_of(config, spec).obs_space,
         "action_space": spec.action_space,
         "capacity_trials": max(in_capacity, train.num_rollouts_per_iter, train.num_init_rollouts_pool),
         "rows_per_trial": env.max_rollouts_per_task * (env.max_episode_steps + 1),
     }
 
 
-def check_replay_fits(config: Config) -> None:
-    """Refuse a replay that would not fit in memory, before anything is started."""
-    needed, free = Replay.bytes_needed(**replay_shape(config, make_family(config.env).spec)), available_memory()
+def check_family(config: Config) -> None:
+    """Build the family (which says itself what of its options cannot stand together) and refuse, before anything is started, what the agent
+    cannot read and a replay that would not fit in memory."""
+    family = make_family(config.env)
+    try:
+        check_spaces(layout_of(config, family.spec).obs_space, family.spec.action_space)
+    except ValueError as error:
+        raise OptionError(f"env={config.env.family}: {error}") from error
+    needed, free = Replay.bytes_needed(**replay_shape(config, family)), available_memory()
     if needed > 0.9 * free:
         raise OptionError(
             f"The replay needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB of memory are free: "

@@ -46,11 +46,15 @@ class Training:
 
     def _note(self, prefix: str, result: WaveResult) -> None:
         """Put a wave into the line of metrics."""
-        record = self._learner.counters.record
-        record |= by_episode(f"{prefix}/return", result.returns.mean(0))
-        record[f"{prefix}/trial_steps"] = float(result.lengths.sum(1).mean())
+        record, whole = self._learner.counters.record, ~result.dropped
+        if not whole.all():
+            record[f"{prefix}/dropped_trials"] = int(result.dropped.sum())
+        if not whole.any():
+            return
+        record |= by_episode(f"{prefix}/return", result.returns[whole].mean(0))
+        record[f"{prefix}/trial_steps"] = float(result.lengths[whole].sum(1).mean())
         if self._learner.family.spec.success:
-            record |= by_episode(f"{prefix}/success", result.successes.mean(0))
+            record |= by_episode(f"{prefix}/success", result.successes[whole].mean(0))
 
     def _earn_updates(self, env_steps: int) -> None:
         counters = self._learner.counters

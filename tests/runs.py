@@ -34,7 +34,7 @@ def tiny_config(
         agent=AgentConfig(arch=arch, hidden=[16], action_embedding=4, reward_embedding=4, obs_embedding=8, shortcut_embedding=8),
         memory=MEMORIES["GRU"].Config(name="GRU", hidden_size=16),
         algorithm=SACConfig(name="SAC", batch_size=4, transitions_batch_size=16),
-        backend=plain.pop("backend", BackendConfig()),
+        backend=plain.pop("backend", BackendConfig(name="process" if (workers or 1) > 1 else "serial")),
         train=TrainConfig(**(train | plain.pop("train", {}))),
         evaluation=EvaluationConfig(**({"every": 100} | plain.pop("evaluation", {}))),
         wandb=WandbConfig(mode=WandbMode.disabled),
@@ -84,6 +84,6 @@ def state_of(learner: Learner) -> dict[str, str]:
 
 
 def metrics_of(folder: Path) -> list[dict[str, Any]]:
-    """The metrics of a run, wall-clock fields apart."""
+    """The metrics of a run, wall-clock fields and counts of faults apart."""
     lines = [json.loads(text) for text in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if not key.startswith("time/")} for line in lines]
+    return [{key: value for key, value in line.items() if not key.startswith(("time/", "faults/"))} for line in lines]

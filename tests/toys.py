@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -116,6 +117,21 @@ class CountingFamily(TaskFamily):
         return CountingShard(num_slots, self.config)
 
 
+class DelayedShard(CountingShard):
+    """Takes its time, another one in every process and run."""
+
+    def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
+        time.sleep(0.002 * np.random.default_rng().random())
+        super().step(slots, actions)
+
+
+class DelayedFamily(CountingFamily):
+    """Counting with random delays of up to two milliseconds."""
+
+    def make_shard(self, num_slots: int, threads: int = 1) -> Shard:
+        return DelayedShard(num_slots, self.config)
+
+
 class DictCountingShard(CountingShard):
     """The same numbers in two arrays of different types."""
 
@@ -175,10 +191,17 @@ class UnpicklableError(Exception):
 
 
 class SpeechlessError(Exception):
-    """An error whose text cannot be had."""
+    """An error whose text cannot be had, and that cannot be pickled."""
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("no parts")
+
+
+class FinalError(BaseException):
+    """An error that `except Exception` does not see."""
 
 
 def surroundings() -> dict[str, Any]:
@@ -190,8 +213,36 @@ def surroundings() -> dict[str, Any]:
     return {"ignored": ignored, "blocked": blocked, "variables": variables, "stdin": os.readlink("/proc/self/fd/0"), "heavy": heavy}
 
 
+SIGNALS = {"kill": signal.SIGKILL, "segv": signal.SIGSEGV, "bus": signal.SIGBUS, "stop": signal.SIGSTOP}
+"""Faults by which a process ends or stops itself at once."""
+LATE_S = 0.5
+"""How long the fault `late` takes, before the step goes on as if nothing had happened."""
+
+
+def reply_pipe() -> int:
+    """The pipe through which the worker that we are in answers."""
+    frame: Any = sys._getframe()
+    while frame.f_code.co_name != "serve":
+        frame = frame.f_back
+    return frame.f_locals["link"].replies
+
+
 def go_wrong(fault: str) -> None:
     """Fail in the named way."""
+    if fault in SIGNALS:
+        os.kill(os.getpid(), SIGNALS[fault])
+    if fault == "late":
+        time.sleep(LATE_S)
+    if fault == "final":
+        raise FinalError("the end")
+    if fault == "half":
+        os.write(reply_pipe(), b"\x01" * 11)
+        os._exit(6)
+    if fault == "garbage":
+        os.write(reply_pipe(), b"\xff" * 100)
+    if fault == "no_memory":
+        resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
+        np.ones(2**28)
     if fault == "raise":
         raise ValueError("the toy is broken")
     if fault == "unpicklable":
@@ -208,6 +259,8 @@ def go_wrong(fault: str) -> None:
         raise ValueError(json.dumps(surroundings()))
     if fault == "exit":
         os._exit(3)
+    if fault == "exit_0":
+        os._exit(0)
     if fault == "sys_exit":
         sys.exit(4)
     if fault == "abort":
@@ -233,6 +286,30 @@ class FaultyConfig(CountingConfig):
     where: str = option("step", "make_shard, reset, step, render, close or nowhere")
     at: int = option(2, "the step of the episode that fails")
     task_above: float = option(-1.0, "only slots fail whose task starts with more than this")
+    times: int = option(0, "how often it fails, in all processes together; 0: always")
+    folder: str = option("", "where the failures are counted, so that a count outlives the process that failed")
+    again: str = option("", "what goes wrong when it is built after its first failure")
+    again_times: int = option(1, "how often that goes wrong")
+
+
+CORRUPTIONS = {"nan_obs": ("obs", np.nan), "inf_obs": ("obs", -np.inf), "nan_reward": ("reward", np.nan)}
+"""Faults that leave a number in the rows that is none: (array, value)."""
+
+
+def still_to_fail(config: FaultyConfig) -> bool:
+    """Whether one more failure is due."""
+    return config.times == 0 or one_more(config.folder, "failure", config.times)
+
+
+def one_more(folder: str, name: str, times: int) -> bool:
+    """Whether something is to happen once more; counted by files, which outlive every process."""
+    for number in range(times):
+        try:
+            os.close(os.open(os.path.join(folder, f"{name}-{number}"), os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            continue
+        return True
+    return False
 
 
 class FaultyShard(CountingShard):
@@ -248,7 +325,11 @@ class FaultyShard(CountingShard):
             return
         hit = slots[self.tasks[slots, 0] > config.task_above]
         hit = hit[self.time[hit] == config.at] if where == "step" else hit
-        if not len(hit):
+        if not len(hit) or not still_to_fail(config):
+            return
+        if config.fault in CORRUPTIONS:
+            array, value = CORRUPTIONS[config.fault]
+            getattr(self.rows, array)[hit[0]] = value
             return
         if config.fault != "slot_error":
             go_wrong(config.fault)
@@ -283,6 +364,10 @@ class FaultyFamily(CountingFamily):
         super().__init__(self.faulty)
 
     def make_shard(self, num_slots: int, threads: int = 1) -> Shard:
-        if self.faulty.where == "make_shard":
-            go_wrong(self.faulty.fault)
+        config = self.faulty
+        failed = bool(config.again) and os.path.exists(os.path.join(config.folder, "failure-0"))
+        if failed and one_more(config.folder, "again", config.again_times):
+            go_wrong(config.again)
+        if config.where == "make_shard" and still_to_fail(config):
+            go_wrong(config.fault)
         return FaultyShard(num_slots, self.faulty)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from envs.base import Layout, Rows, Shard, SlotError, TaskFamily
 from utils.options import option
+
+_log = logging.getLogger(__name__)
 
 Factory = Callable[[], TaskFamily]
 
@@ -26,12 +30,25 @@ class StartMethod(Enum):
     fork = "fork"
 
 
+# What happens when an environment raises, hangs or dies. `restart` builds it anew and re-runs its trial from its key, so that the data is that
+# of a run without the fault; `drop` builds it anew and gives the trial up; `raise` stops with one named error. (A class cannot spell `raise`.)
+OnFault = Enum("OnFault", {"restart": "restart", "drop": "drop", "raise": "raise"})
+
+
 @dataclass
 class BackendConfig:
-    """How the slots are stepped; nothing here changes the data."""
+    """How the slots are stepped; nothing here changes the data (but for `min_ready` and `on_fault=drop`, which deterministic=true refuses)."""
 
-    name: str = option("auto", "serial, process, or auto: process with two or more workers, else serial")
-    threads: int | None = option(None, "threads of a serial backend, for families that can use them; null takes one per core", low=1)
+    name: str = option("auto", "serial, process, pipe, thread, asyncio, or auto: what a short measurement finds fastest")
+    threads: int | None = option(None, "threads inside a shard (serial, thread), for families that can use them; null: one per core", low=1)
+    min_ready: int | None = option(
+        None, "go on as soon as so many slots are ready, first come first served (not on serial); null waits for all", low=1
+    )
+    on_fault: OnFault = option(OnFault.restart, "restart: build anew and re-run the trial from its key; drop: give the trial up; raise: stop")
+    fault_budget: int = option(5, "restarts that a slot may need within ten minutes before the run stops", low=0)
+    max_worker_memory: int | None = option(
+        None, "megabytes that a worker process may take before it is built anew, for environments that leak (process, pipe)", low=1
+    )
     start_method: StartMethod = option(StartMethod.auto, "how worker processes start: auto, forkserver, spawn or fork")
     construct_timeout_s: float = option(120.0, "how long the workers may take to build their environments", above=0)
     call_timeout_s: float = option(60.0, "how long one step or reset may take", above=0)
@@ -64,12 +81,54 @@ class Commands:
 
 
 @dataclass(frozen=True)
+class Segment:
+    """Consecutive slots start..stop that one worker steps together: its part of one group."""
+
+    worker: int
+    group: int
+    blocks: tuple[Block, ...]
+
+    @property
+    def start(self) -> int:
+        """Its first slot."""
+        return self.blocks[0].start
+
+    @property
+    def stop(self) -> int:
+        """One past its last slot."""
+        return self.blocks[-1].stop
+
+
+@dataclass(frozen=True)
 class Fault:
-    """What went wrong in some slots: the sentence says it, the traceback is the original one as text."""
+    """What went wrong in some slots: the sentence says it, the traceback is the original one as text.
+
+    `lost` are all slots whose environments are gone with it (at least `slots`): they must be restored before they are posted again.
+    """
 
     slots: tuple[int, ...]
     sentence: str
     traceback: str = ""
+    lost: tuple[int, ...] = ()
+
+
+MESSAGE_LIMIT, TRACE_LIMIT = 8_000, 24_000
+"""characters of an error's message and of its traceback that are kept"""
+
+
+def shorten(text: str, room: int) -> str:
+    """The text, without its middle if it is longer than so many characters."""
+    return text if len(text) <= room else f"{text[: room // 2]}\n... {len(text) - room} characters left out ...\n{text[-(room // 2) :]}"
+
+
+def raised(error: BaseException, slots: tuple[int, ...], lost: tuple[int, ...], first: int = 0) -> Fault:
+    """The fault of an environment that raised this in our own process, while it ran these slots; a `SlotError` counts from `first`."""
+    report = traceback.TracebackException.from_exception(error)  # also of errors whose own text cannot be had
+    culprit = error.slot + first if isinstance(error, SlotError) else -1
+    culprits = (culprit,) if culprit in slots else slots
+    return Fault(
+        culprits, f"raised {type(error).__name__}: {shorten(str(report), MESSAGE_LIMIT)}", shorten("".join(report.format()), TRACE_LIMIT), lost
+    )
 
 
 class BackendError(RuntimeError):
@@ -79,11 +138,13 @@ class BackendError(RuntimeError):
 class Backend(ABC):
     """Places the shards of its blocks and moves their rows; knows nothing of learning."""
 
+    can_lag: ClassVar[bool] = False
+    """Whether `min_ready` means anything: some slots can be ready before others."""
     rows: Rows
     """Live rows of all N slots; those of posted slots are undefined until they are ready."""
 
     @abstractmethod
-    def __init__(self, blocks: Sequence[Block], layout: Layout, *, num_workers: int, config: BackendConfig) -> None: ...
+    def __init__(self, blocks: Sequence[Block], layout: Layout, *, num_workers: int, num_groups: int = 1, config: BackendConfig) -> None: ...
 
     @property
     @abstractmethod
@@ -96,7 +157,18 @@ class Backend(ABC):
 
     @abstractmethod
     def wait(self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None) -> tuple[NDArray[np.int64], list[Fault]]:
-        """Wait for posted slots: (those whose rows are there, what went wrong). All of them, or at least `min_ready`."""
+        """Wait for posted slots: (those whose rows are there, what went wrong). All of them, or at least `min_ready`.
+
+        After a fault that names any of them, none of the slots that it lost is pending, and their rows may hold anything.
+        """
+
+    @abstractmethod
+    def restore(self, slots: NDArray[np.int64], timeout: float) -> list[Fault]:
+        """Build the environments of these lost slots anew, as they were before their first reset; what went wrong with that.
+
+        Every slot that a fault lost together with them is among them. Whatever may still run of the old ones is ended or cut off first, so
+        that a late answer is never taken for a new one.
+        """
 
     @abstractmethod
     def render(self, slot: int, timeout: float) -> NDArray[np.uint8]:
@@ -117,6 +189,16 @@ def split_evenly(total: int, parts: int) -> list[tuple[int, int]]:
     return list(zip(edges[:-1], edges[1:], strict=True))
 
 
+def segments_of(blocks: Sequence[Block], num_workers: int, num_groups: int = 1) -> list[Segment]:
+    """Who steps which slots, in the order of the slots: the groups cut the slots, and every worker has a part of every group."""
+    found: list[Segment] = []
+    for group, (first, last) in enumerate(split_evenly(blocks[-1].stop, num_groups)):
+        for worker, (start, stop) in enumerate(split_evenly(last - first, num_workers)):
+            if start < stop:
+                found.append(Segment(worker, group, tuple(cut_blocks(blocks, first + start, first + stop))))
+    return found
+
+
 def cut_blocks(blocks: Sequence[Block], start: int, stop: int) -> list[Block]:
     """The blocks of slots start..stop."""
     cut = [Block(block.factory, max(block.start, start), min(block.stop, stop)) for block in blocks]
@@ -124,13 +206,27 @@ def cut_blocks(blocks: Sequence[Block], start: int, stop: int) -> list[Block]:
 
 
 class ShardHost:
-    """The shards of some blocks, stepped one after the other: what a serial backend is, and what runs in every worker."""
+    """The shards of some blocks, stepped one after the other: what a serial backend is, and what runs in every worker.
 
-    def __init__(self, blocks: Sequence[Block], layout: Layout, rows: Rows, threads: int = 1) -> None:
+    No reward and no observation that is not finite leaves it: that is a `SlotError`, like any other failure of an environment.
+    """
+
+    def __init__(self, blocks: Sequence[Block], layout: Layout, rows: Rows, threads: int = 1, *, first: int = 0) -> None:
+        """`first`: what its slot 0 is called elsewhere."""
+        self._first = first
         self._places = [(block.start, block.stop, block.factory().make_shard(block.stop - block.start, threads)) for block in blocks]
         self._rows = rows
+        self._start, self._stop = blocks[0].start, blocks[-1].stop
+        own = layout.part(rows, self._start, self._stop)
+        obs = list(own.obs.values()) if isinstance(own.obs, dict) else [own.obs]
+        self._checked = [own.reward, *(part for part in obs if part.dtype.kind == "f")]
         for start, stop, shard in self._places:
             shard.bind(layout.part(rows, start, stop))
+
+    @property
+    def shards(self) -> list[Shard]:
+        """What it steps."""
+        return [shard for _, _, shard in self._places]
 
     def run(self, slots: NDArray[np.int64], commands: Commands) -> None:
         """Reset or step these slots. A `SlotError` that leaves here counts slots as the manager does."""
@@ -154,6 +250,7 @@ class ShardHost:
             except SlotError as error:
                 error.slot += start  # a shard counts its own slots
                 raise
+        self.check(slots)
 
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
         """Step those slots only, with `actions[i]` in `slots[i]`."""
@@ -163,6 +260,18 @@ class ShardHost:
             except SlotError as error:
                 error.slot += start
                 raise
+        self.check(slots)
+
+    def check(self, slots: NDArray[np.int64]) -> None:
+        """Refuse numbers that are none; one look at all slots of an array is cheaper than picking those that were stepped."""
+        for values in self._checked:
+            if np.isfinite(values).all():
+                continue
+            mine = values[slots - self._start].reshape(len(slots), -1)
+            bad = slots[~np.isfinite(mine).all(1)]
+            if len(bad):
+                what = "reward" if values.ndim == 1 else "observation"
+                raise SlotError(int(bad[0]), f"the {what} is not finite: {values[bad[0] - self._start].tolist()}")
 
     def _own(self, slots: NDArray[np.int64]) -> Iterator[tuple[int, Shard, slice]]:
         """(first slot, shard, its part of `slots`) of every shard that has some of the sorted `slots`."""
@@ -180,6 +289,10 @@ class ShardHost:
         return shard.render(slot - start)
 
     def close(self) -> None:
-        """Close every shard."""
-        for _, _, shard in self._places:
-            shard.close()
+        """Close every shard; one that fails to is reported and does not keep the others open."""
+        for start, stop, shard in self._places:
+            try:
+                shard.close()
+            except Exception:  # noqa: BLE001 - whatever it raises, it is thrown away
+                _log.warning("The environments of slots %d to %d failed to close.", self._first + start, self._first + stop - 1, exc_info=True)
+        self._places.clear()

@@ -2,59 +2,94 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import Backend, BackendConfig, Block, Commands, Fault, ShardHost
-from envs.base import Layout, SlotError
+from envs.backends.base import Backend, BackendConfig, Block, Commands, Fault, Segment, ShardHost, raised, segments_of
+from envs.backends.surroundings import Surroundings
+from envs.base import Layout
 from utils.machine import available_cores
 
 
 class SerialBackend(Backend):
     """Steps when asked to wait, so that `post` returns at once here too."""
 
-    def __init__(self, blocks: Sequence[Block], layout: Layout, *, num_workers: int, config: BackendConfig) -> None:
+    def __init__(self, blocks: Sequence[Block], layout: Layout, *, num_workers: int, num_groups: int = 1, config: BackendConfig) -> None:
         if num_workers > 1:
-            raise ValueError(f"The serial backend works in this process; num_workers={num_workers} needs backend=process.")
+            raise ValueError(f"The serial backend works in this process; num_workers={num_workers} needs another backend.")
         self._threads = config.threads or available_cores()
+        self._layout = layout
         self.rows = layout.allocate(blocks[-1].stop)
-        self._host: ShardHost | None = ShardHost(blocks, layout, self.rows, self._threads)
+        self._segments = segments_of(blocks, 1, num_groups)
+        self._surroundings = Surroundings()
+        with self._surroundings.watch("while they were built"):
+            self._hosts: list[ShardHost | None] = [self._host(segment) for segment in self._segments]
+        self._fresh = True
+        self._edges = np.array([segment.start for segment in self._segments[1:]])
         self._posted: list[tuple[NDArray[np.int64], Commands]] = []
+
+    def _host(self, segment: Segment) -> ShardHost:
+        return ShardHost(segment.blocks, self._layout, self.rows, self._threads)
 
     @property
     def description(self) -> str:
         return f"in process, up to {self._threads} thread{'s' if self._threads > 1 else ''}"
 
     def post(self, slots: NDArray[np.int64], commands: Commands) -> None:
-        self._posted.append((slots, commands))
+        if len(self._segments) == 1:
+            self._posted.append((slots, commands))
+        else:
+            self._posted += [(part, commands) for part in np.split(slots, np.searchsorted(slots, self._edges)) if len(part)]
 
     def wait(self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None) -> tuple[NDArray[np.int64], list[Fault]]:
+        if self._fresh:
+            self._fresh = False
+            with self._surroundings.watch("in their first reset"):
+                return self.wait(slots, timeout, min_ready)
         faults: list[Fault] = []
         for posted, commands in self._posted:
             fault = self._run(posted, commands)
             if fault is not None:
                 faults.append(fault)
         self._posted.clear()
-        bad = {slot for fault in faults for slot in fault.slots}
-        return (np.array([slot for slot in slots if slot not in bad], np.int64) if bad else slots), faults
+        bad = {slot for fault in faults for slot in fault.lost}
+        return (np.array([slot for slot in slots.tolist() if slot not in bad], np.int64) if bad else slots), faults
 
     def _run(self, slots: NDArray[np.int64], commands: Commands) -> Fault | None:
-        assert self._host is not None, "the backend is closed"
+        number = int(np.searchsorted(self._edges, slots[0], side="right"))
+        host = self._hosts[number]
+        everyone = tuple(range(self._segments[number].start, self._segments[number].stop))
+        if host is None:
+            return Fault(tuple(slots.tolist()), "was lost and not built anew", lost=everyone)
         try:
-            self._host.run(slots, commands)
-        except Exception as error:  # noqa: BLE001 - whatever an environment raises becomes a named fault
-            failed = (error.slot,) if isinstance(error, SlotError) else tuple(int(slot) for slot in slots)
-            return Fault(failed, f"raised {type(error).__name__}: {error}", traceback.format_exc())
+            host.run(slots, commands)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an environment raises becomes a named fault
+            return raised(error, tuple(slots.tolist()), everyone)
         return None
 
+    def restore(self, slots: NDArray[np.int64], timeout: float) -> list[Fault]:
+        faults = []
+        for number in np.unique(np.searchsorted(self._edges, slots, side="right")).tolist():
+            segment, old = self._segments[number], self._hosts[number]
+            everyone, self._hosts[number] = tuple(range(segment.start, segment.stop)), None
+            if old is not None:
+                old.close()
+            try:
+                self._hosts[number] = self._host(segment)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an environment raises becomes a named fault
+                faults.append(raised(error, everyone, everyone))
+        return faults
+
     def render(self, slot: int, timeout: float) -> NDArray[np.uint8]:
-        assert self._host is not None, "the backend is closed"
-        return self._host.render(slot)
+        host = self._hosts[int(np.searchsorted(self._edges, slot, side="right"))]
+        assert host is not None, "the backend is closed"
+        return host.render(slot)
 
     def close(self) -> None:
-        host, self._host = self._host, None
-        if host is not None:
-            host.close()
+        with self._surroundings.watch("while they were closed"):
+            for number, host in enumerate(self._hosts):
+                self._hosts[number] = None
+                if host is not None:
+                    host.close()

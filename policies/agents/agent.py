@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from buffers.base import Batch
+from envs.base import ActionSpace, ObsSpace
 from policies.agents.base import AgentSpec, Arch, Outputs, PolicyRows
 from policies.agents.branches import Branch, MarkovBranch, MemoryBranch, vector
 from policies.agents.heads import HeadSizes, PolicyHead
@@ -42,7 +43,7 @@ class Agent(nn.Module):
 
     def __init__(self, spec: AgentSpec, critic_head: Callable[[HeadSizes], nn.Module], extras: tuple[str, ...] = ()) -> None:
         super().__init__()
-        obs_dim, action_dim = _sizes(spec)
+        obs_dim, action_dim = check_spaces(spec.obs_space, spec.action_space)
         unknown = set(extras) - set(self.EXTRAS)
         if unknown:
             raise ValueError(f"act() can record {', '.join(self.EXTRAS)}, not {', '.join(sorted(unknown))}.")
@@ -86,9 +87,8 @@ class Agent(nn.Module):
         return rng.standard_normal((num_rows, self.action_dim), dtype=np.float32)
 
 
-def _sizes(spec: AgentSpec) -> tuple[int, int]:
-    """(observation, action) dimensions, of the spaces that the present parts can serve."""
-    obs, action = spec.obs_space, spec.action_space
+def check_spaces(obs: ObsSpace, action: ActionSpace) -> tuple[int, int]:
+    """(observation, action) dimensions, of the spaces that the present parts can serve; a `ValueError` for others."""
     if not isinstance(obs, spaces.Box) or len(obs.shape) != 1:
         raise ValueError(f"The agent reads observations that are one vector, not {obs}: give it an encoder for them in policies/agents/branches.py.")
     if not isinstance(action, spaces.Box) or len(action.shape) != 1:

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from buffers.base import Obs
+from envs.base import ActionSpace
 from policies.memory.base import Memory, MemoryConfig
 from utils.options import option
 
@@ -39,7 +40,7 @@ class AgentSpec:
     """What an agent is built from; its first parameters are a function of it, the seed included."""
 
     obs_space: spaces.Box | spaces.Dict
-    action_space: spaces.Box | spaces.Discrete
+    action_space: ActionSpace
     config: AgentConfig
     memory: type[Memory]
     memory_config: MemoryConfig

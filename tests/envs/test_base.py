@@ -20,7 +20,7 @@ def test_the_task_then_the_flag_follow_the_familys_observation() -> None:
     rows.task[:] = [[1, 2], [3, 4], [5, 6]]
     rows.episode_start[1:] = True
     rows.trial_start[2] = True
-    layout.write_extra(rows)
+    layout.write_extra(rows, slice(None))
     assert isinstance(rows.obs, np.ndarray)
     assert rows.obs[:, OBS_DIM:].tolist() == [[1, 2, 0], [3, 4, 1], [5, 6, 0]], "the flag stands on the start rows of episodes 2..k only"
     assert layout.obs_space.shape == (OBS_DIM + 3,)
@@ -30,7 +30,7 @@ def test_a_dict_observation_gets_further_keys() -> None:
     layout = layout_of(DictCountingFamily())
     rows = layout.allocate(2)
     rows.task[:] = 7
-    layout.write_extra(rows)
+    layout.write_extra(rows, slice(None))
     assert isinstance(rows.obs, dict) and set(rows.obs) == {"where", "count", "task", "new_episode"}
     assert rows.obs["task"].tolist() == [[7, 7], [7, 7]]
     assert set(layout.part(rows, 0, 1).obs) == {"where", "count"}

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.backends.base import BackendConfig, StartMethod
+from envs.backends.base import BackendConfig, OnFault, StartMethod
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from policies.agents.base import Arch
 from policies.config import RECORD
@@ -197,11 +197,83 @@ def test_loading_where_nothing_was_saved_is_one_sentence(tmp_path: Path) -> None
 
 
 def test_a_failing_worker_ends_training_with_a_name_and_leaves_nothing_running(tmp_path: Path) -> None:
-    with Learner(tiny_config(workers=2), tmp_path) as learner:
+    config = tiny_config(workers=2, backend=BackendConfig(name="process", on_fault=OnFault["raise"]))
+    with Learner(config, tmp_path) as learner:
         os.kill(learner.worker_pids[0], signal.SIGKILL)
         with pytest.raises(WorkerError, match=r"slot 0.*SIGKILL"):
             learner.train()
         assert learner.train_env_parallel is not None
+
+
+def test_training_through_killed_workers_equals_training_without(tmp_path: Path) -> None:
+    """Rows, parameters, random streams and metrics: in collection and in evaluation, with the replay of the run that was not disturbed."""
+    with Learner(tiny_config(), tmp_path / "whole") as whole:
+        whole.train()
+        expected = state_of(whole)
+    config = tiny_config(workers=3, backend=BackendConfig(name="process", fault_budget=20))
+    with Learner(config, tmp_path / "cut") as cut:
+        rounds, tick = [0], cut.tick
+
+        def killing(wave: WaveResult | None = None) -> bool:
+            rounds[0] += 1
+            if rounds[0] % 40 == 7:
+                os.kill(cut.worker_pids[rounds[0] % len(cut.worker_pids)], signal.SIGKILL)
+            return tick(wave)
+
+        cut.tick = killing  # pyright: ignore[reportAttributeAccessIssue]
+        cut.train()
+        assert state_of(cut) == expected
+    assert metrics_of(tmp_path / "cut") == metrics_of(tmp_path / "whole")
+    last = json.loads((tmp_path / "cut" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["faults/restarts"] >= 3 and "faults/dropped_trials" not in last
+
+
+def test_dropped_trials_are_counted_and_stay_out_of_replay_and_means(tmp_path: Path) -> None:
+    config = tiny_config(workers=3, backend=BackendConfig(name="process", on_fault=OnFault.drop, fault_budget=20))
+    with Learner(config, tmp_path) as learner:
+        env = learner.train_env_parallel
+        assert env is not None
+        once = [True]
+
+        def killing(wave: WaveResult | None = None) -> bool:
+            if once[0] and wave is not None and wave.env_steps > 6:
+                once[0] = False
+                os.kill(env.pids[0], signal.SIGKILL)
+            return False
+
+        learner.tick = killing  # pyright: ignore[reportAttributeAccessIssue]
+        result = learner.collect(6, False, env)
+        assert result.dropped.sum() == 1 == env.faults.dropped_trials
+        assert learner.replay.num_trials == 5 and learner.replay.num_added == 6
+        assert len(learner.counters.recent_returns) == 5 and np.isfinite(learner.counters.mean_return_by_episode).all()
+        learner.update()
+
+
+def test_a_mean_over_a_list_with_a_dropped_trial_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+    config = tiny_config(workers=3, backend=BackendConfig(name="process", on_fault=OnFault.drop, fault_budget=20))
+    with Learner(config) as learner:
+        once = [True]
+
+        def killing(wave: WaveResult | None = None) -> bool:
+            if once[0]:
+                once[0] = False
+                os.kill(learner.eval_env.pids[0], signal.SIGKILL)
+            return False
+
+        learner.tick = killing  # pyright: ignore[reportAttributeAccessIssue]
+        values = learner.evaluate()
+    assert np.isnan([values["eval/train/return_episode_1"], values["eval/train/return_episode_2"]]).all()
+    assert np.isfinite([values["eval/held_out/return_episode_1"], values["eval/held_out/return_episode_2"]]).all()
+    assert "No mean over this list" in caplog.text
+
+
+def test_groups_are_part_of_the_experiment_and_workers_are_not() -> None:
+    def rows(**options: object) -> str:
+        return digest(collected(Arch.Memory, **options))  # pyright: ignore[reportArgumentType]
+
+    two = rows(workers=1, num_slots=4, num_groups=2)
+    assert rows(workers=2, num_slots=4, num_groups=2) == two
+    assert rows(workers=2, num_slots=4, num_groups=2, backend=BackendConfig(name="thread")) == two
 
 
 def test_an_agent_that_cannot_be_built_leaves_no_worker_behind() -> None:

@@ -11,7 +11,7 @@ from policies.rollout import WaveResult
 
 
 def wave(n: int, value: float) -> WaveResult:
-    return WaveResult(10 * n, np.full((n, 2), value), np.full((n, 2), 5), np.zeros((n, 2), bool))
+    return WaveResult(10 * n, np.full((n, 2), value), np.full((n, 2), 5), np.zeros((n, 2), bool), np.zeros(n, bool))
 
 
 def test_counters_survive_json_exactly() -> None:

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from envs.parallel_env_manager import ParallelEnvManager
-from policies.rollout import OracleActor, Plan, RandomActor, WaveInterrupted, WaveResult, run_wave
+from envs.parallel_env_manager import ParallelEnvManager, SlotGroup
+from policies.rollout import Act, OracleActor, Plan, RandomActor, WaveInterrupted, WaveResult, run_wave
 from tests.toys import CountingConfig, CountingFamily
 from utils.seeding import Phase
+
+ACTIONS = CountingFamily().spec.action_space
 
 
 def manager_of(num_envs: int = 3, *, falls: bool = True, k: int = 2, horizon: int = 9) -> ParallelEnvManager:
@@ -48,19 +50,23 @@ class Recorder:
 class CountingActor(RandomActor):
     """Random actions, and how often it was asked."""
 
-    def __init__(self) -> None:
-        self.calls = 0
+    calls = 0
 
-    def act(self, noise: NDArray[Any]) -> NDArray[Any]:
-        self.calls += 1
-        return super().act(noise)
+    def seat(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
+        act = super().seat(manager, group)
+
+        def counted(noise: NDArray[Any]) -> NDArray[Any]:
+            self.calls += 1
+            return act(noise)
+
+        return counted
 
 
 @pytest.mark.parametrize("n", [1, 3, 7])
 def test_every_trial_is_written_whole_and_in_order(n: int) -> None:
     sink = Recorder()
     with manager_of() as manager:
-        result = run_wave(manager, RandomActor(), plan_of(n), sink=sink)
+        result = run_wave(manager, RandomActor(ACTIONS), plan_of(n), sink=sink)
     assert sink.reserved == n and sorted(sink.rows) == list(range(n))
     for trial, rows in sink.rows.items():
         assert [time for time, _, _ in rows] == list(range(sink.lengths[trial]))
@@ -73,10 +79,10 @@ def test_a_trial_is_the_same_in_any_wave_that_plays_it() -> None:
     alone, among = Recorder(), Recorder()
     plan = plan_of(7)
     with manager_of() as manager:
-        run_wave(manager, RandomActor(), plan, sink=among)
+        run_wave(manager, RandomActor(ACTIONS), plan, sink=among)
     for number in (0, 4, 6):
         with manager_of(1) as manager:
-            run_wave(manager, RandomActor(), Plan(0, Phase.TRAIN, number, plan.tasks[number : number + 1]), sink=alone)
+            run_wave(manager, RandomActor(ACTIONS), Plan(0, Phase.TRAIN, number, plan.tasks[number : number + 1]), sink=alone)
         assert alone.rows.pop(0) == among.rows[number]
 
 
@@ -84,7 +90,7 @@ def test_other_roots_phases_and_numbers_are_other_trials() -> None:
     def rows_of(plan: Plan) -> list[tuple[int, bytes, bytes]]:
         sink = Recorder()
         with manager_of(1) as manager:
-            run_wave(manager, RandomActor(), plan, sink=sink)
+            run_wave(manager, RandomActor(ACTIONS), plan, sink=sink)
         return sink.rows[0]
 
     tasks = plan_of(1).tasks
@@ -94,7 +100,7 @@ def test_other_roots_phases_and_numbers_are_other_trials() -> None:
 
 def test_a_free_slot_takes_the_next_trial_at_once() -> None:
     """The ancestor split trials over workers beforehand; here six trials of fixed length fill three slots twice, with no round between."""
-    actor = CountingActor()
+    actor = CountingActor(ACTIONS)
     with manager_of(falls=False, horizon=4) as manager:
         run_wave(manager, actor, plan_of(6))
     assert actor.calls == 2 * 2 * (4 + 1), "one batched act a round, for all slots, and no idle round"
@@ -103,7 +109,7 @@ def test_a_free_slot_takes_the_next_trial_at_once() -> None:
 def test_the_returns_are_those_of_all_started_trials_whoever_ends_first() -> None:
     """Mean over what was started: short trials are not over-represented."""
     with manager_of(4) as manager:
-        many = run_wave(manager, RandomActor(), plan_of(64))
+        many = run_wave(manager, RandomActor(ACTIONS), plan_of(64))
         assert (many.lengths > 0).all(), "every episode of every trial was played"
         assert len(set(many.lengths.flatten().tolist())) > 1
 
@@ -112,12 +118,12 @@ def test_an_interrupted_wave_counts_nothing_and_the_next_is_not_disturbed() -> N
     sink, again = Recorder(), Recorder()
     with manager_of() as manager:
         with pytest.raises(WaveInterrupted):
-            run_wave(manager, RandomActor(), plan_of(5), sink=sink, tick=lambda result: result.env_steps > 12)
+            run_wave(manager, RandomActor(ACTIONS), plan_of(5), sink=sink, tick=lambda result: result.env_steps > 12)
         assert sink.discarded and not sink.lengths
-        run_wave(manager, RandomActor(), plan_of(5), sink=again)
+        run_wave(manager, RandomActor(ACTIONS), plan_of(5), sink=again)
     fresh = Recorder()
     with manager_of() as manager:
-        run_wave(manager, RandomActor(), plan_of(5), sink=fresh)
+        run_wave(manager, RandomActor(ACTIONS), plan_of(5), sink=fresh)
     assert again.rows == fresh.rows
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from envs.backends.base import BackendConfig
 from policies.config import DeviceName
-from policies.setup import MOST_SLOTS, check_replay_fits, prepare_torch, settle_backend, slots_of
+from policies.learner import Learner
+from policies.setup import MOST_SLOTS, check_family, most_workers, prepare_torch, slots_of
 from tests.runs import tiny_config
 from utils.machine import available_cores
 from utils.options import OptionError
@@ -19,12 +21,21 @@ def test_slots_are_the_rollouts_of_an_iteration_capped_whatever_the_workers() ->
     assert slots_of(tiny_config(num_slots=7)) == 7
 
 
-def test_an_explicit_number_of_workers_is_obeyed() -> None:
-    assert settle_backend(tiny_config(workers=3)) == 3
-    assert settle_backend(tiny_config()) == 1
-    config = tiny_config(num_slots=64)
-    config.backend.name = "process"
-    assert settle_backend(config) == available_cores()
+def test_what_is_given_is_obeyed_and_what_is_not_follows_from_a_measurement() -> None:
+    for workers, name, expected in ((3, "auto", ("process", 3)), (2, "thread", ("thread", 2)), (None, "serial", ("serial", 1))):
+        config = tiny_config(workers=workers, backend=BackendConfig(name=name))
+        with Learner(config) as learner:
+            assert (learner.backend.backend.name, learner.backend.num_workers) == expected
+    with Learner(tiny_config(backend=BackendConfig(name="auto"))) as learner:
+        assert learner.backend.backend.name == "serial", "a toy is not worth a process"
+        assert learner.backend.reason.startswith("backend=auto: serial, since a step of 3 slots takes ") and "the policy " in learner.backend.reason
+        assert learner.env.num_envs == 3
+
+
+def test_the_most_workers_are_known_before_anything_is_measured() -> None:
+    assert most_workers(tiny_config(workers=3)) == 3
+    assert most_workers(tiny_config()) == 1
+    assert most_workers(tiny_config(num_slots=64, backend=BackendConfig(name="process"))) == available_cores()
 
 
 def test_deterministic_turns_torchs_deterministic_algorithms_on() -> None:
@@ -43,6 +54,6 @@ def test_auto_is_the_best_device_there_is() -> None:
 
 
 def test_a_replay_that_does_not_fit_is_refused_with_its_size() -> None:
-    check_replay_fits(tiny_config())
+    check_family(tiny_config())
     with pytest.raises(OptionError, match=r"The replay needs \d+.\d GiB .* lower train.buffer_size"):
-        check_replay_fits(tiny_config(train={"buffer_size": 10**12}))
+        check_family(tiny_config(train={"buffer_size": 10**12}))
