@@ -27,10 +27,7 @@ class Arena:
     """
 
     def __init__(self, layout: Layout, num_slots: int, descriptor: int | None = None) -> None:
-        measure = _Placer(None)
-        layout.allocate(num_slots, measure)
-        measure.actions(layout, num_slots)
-        self.num_bytes = max(measure.used, 1)
+        self.num_bytes = bytes_needed(layout, num_slots)
         self.descriptor = _reserve(self.num_bytes) if descriptor is None else descriptor
         try:
             place = _Placer(mmap.mmap(self.descriptor, self.num_bytes))
@@ -41,10 +38,18 @@ class Arena:
         self.actions: NDArray[Any] = place.actions(layout, num_slots)
 
     def close(self) -> None:
-        """Close the descriptor, which only starting workers need; the memory stays."""
+        """Close the descriptor, which only starting workers need (also those that start in another's place); the memory stays."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+
+def bytes_needed(layout: Layout, num_slots: int) -> int:
+    """The memory that rows and actions of so many slots take."""
+    measure = _Placer(None)
+    layout.allocate(num_slots, measure)
+    measure.actions(layout, num_slots)
+    return max(measure.used, 1)
 
 
 class _Placer:

@@ -1,4 +1,4 @@
-"""How worker processes are started: the start method, what a child must not see or re-import, and the two pipes to it."""
+"""How worker processes are started: the start method, the limits, what a child must not see or re-import, and the two pipes to it."""
 
 from __future__ import annotations
 
@@ -8,31 +8,37 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from envs.backends import worker
+import psutil
+
+from envs.backends import isolation, worker
 from envs.backends.base import BackendError, StartMethod
+from utils.machine import available_memory
 
 PRELOADED = ["envs.backends.worker", "envs.parallel_env_manager"]
 """Imported once, by the forkserver; each worker is then a fork of it, ready in a few milliseconds."""
 FILES_PER_WORKER = 4
 SPARE_FILES = 24
+HELPERS = 2
+"""The forkserver and the resource tracker."""
 ROOT = str(Path(__file__).resolve().parents[2])
+MIB = 1 << 20
 
 _starting = threading.Lock()
 
 
 @dataclass
 class Child:
-    """A started worker, with the trainer's ends of its pipes."""
+    """A started worker, with the trainer's ends of its pipes, neither of which blocks."""
 
     process: BaseProcess
     requests: int
@@ -49,33 +55,67 @@ def resolve(chosen: StartMethod) -> str:
     return chosen.value
 
 
+# -- limits, looked at before the first process ------------------------------------------------------------------------------------------------
+
+
 def check_startable(num_workers: int) -> None:
-    """Refuse in one sentence what would fail half-way: workers inside workers, and too few file descriptors."""
-    if worker.inside_worker():
+    """Refuse in one sentence what would fail half-way: workers inside workers, too few file descriptors, too few processes."""
+    if isolation.inside_worker():
         raise BackendError(
             "A worker process that imports this module would start workers of its own: "
             'put the code that the module runs under `if __name__ == "__main__":`.'
         )
     if multiprocessing.current_process().daemon:
         raise BackendError("This is a daemonic child process, which cannot start worker processes: use backend=serial here.")
-    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     spent = len(os.listdir("/dev/fd")) + SPARE_FILES
-    needed = spent + FILES_PER_WORKER * num_workers
-    if allowed != resource.RLIM_INFINITY and needed > allowed:
-        fewer = max(1, (allowed - spent) // FILES_PER_WORKER)
+    _check("open files", "-n", resource.RLIMIT_NOFILE, num_workers, spent, FILES_PER_WORKER)
+    if os.geteuid() != 0:  # root may start as many as it likes
+        _check("processes", "-u", resource.RLIMIT_NPROC, num_workers, lambda: _tasks_of(os.getuid()) + HELPERS, 1)
+
+
+def _check(what: str, flag: str, limit: int, num_workers: int, spent: Any, per_worker: int) -> None:
+    allowed = resource.getrlimit(limit)[0]
+    if allowed == resource.RLIM_INFINITY:
+        return
+    spent = spent() if callable(spent) else spent
+    needed = spent + per_worker * num_workers
+    if needed > allowed:
+        fewer = max(1, (allowed - spent) // per_worker)
         raise BackendError(
-            f"{num_workers} worker processes need {needed} open files, but only {allowed} are allowed: "
-            f"run `ulimit -n {needed}` before, or use fewer workers (num_parallel_workers={fewer})."
+            f"{num_workers} worker processes need {needed} {what}, but only {allowed} are allowed: "
+            f"run `ulimit {flag} {needed}` before, or use fewer workers (num_parallel_workers={fewer})."
         )
 
 
-def start_children(method: str, num_workers: int, memory: int) -> Generator[Child, None, None]:
-    """Start the workers, one by one: they are then importing and building side by side."""
+def _tasks_of(user: int) -> int:
+    """Threads of all processes of a user, which is what the limit on processes counts."""
+    found = psutil.process_iter(["uids", "num_threads"])
+    return sum(one.info["num_threads"] or 0 for one in found if one.info["uids"] and one.info["uids"].real == user)
+
+
+def check_memory(num_bytes: int, num_slots: int) -> None:
+    """Refuse in one sentence rows that do not fit: reserving them would have the system end some process, perhaps this one."""
+    needed = f"The rows of {num_slots} slots need {-(-num_bytes // MIB)} MiB of memory"
+    free = available_memory()
+    if num_bytes > free:
+        raise BackendError(f"{needed}, but only {free // MIB} MiB are free: use fewer slots or smaller observations.")
+    allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
+    spent = psutil.Process().memory_info().vms
+    if allowed != resource.RLIM_INFINITY and spent + num_bytes > allowed:
+        raise BackendError(
+            f"{needed}, {-(-(spent + num_bytes) // MIB)} MiB with what this process has, but only {allowed // MIB} MiB of addresses are allowed: "
+            f"run `ulimit -v unlimited` before, or use fewer slots."
+        )
+
+
+# -- starting ----------------------------------------------------------------------------------------------------------------------------------
+
+
+def start_children(method: str, numbers: Sequence[int], memory: int) -> Generator[Child, None, None]:
+    """Start these workers, one by one: they are then importing and building side by side."""
     context = multiprocessing.get_context(method)
-    if method == "forkserver":
-        context.set_forkserver_preload(PRELOADED)
     with _prepared(method):
-        for number in range(num_workers):
+        for number in numbers:
             yield _start_child(context, method, number, memory)
 
 
@@ -83,7 +123,8 @@ def _start_child(context: BaseContext, method: str, number: int, memory: int) ->
     requests_out, requests_in = os.pipe()
     replies_out, replies_in = os.pipe()
     os.set_blocking(requests_in, False)
-    worker.trainer_ends.update((requests_in, replies_out))
+    os.set_blocking(replies_out, False)
+    isolation.trainer_ends.update((requests_in, replies_out))
     # The kernel counts as the parent the *thread* that forked: one that ends early would take its workers along.
     lasting = method == "forkserver" or threading.current_thread() is threading.main_thread()
     link = worker.Link(memory, requests_out, replies_in)
@@ -103,7 +144,7 @@ def _start_child(context: BaseContext, method: str, number: int, memory: int) ->
 def hang_up(child: Child) -> None:
     """Close the trainer's ends of the pipes; a worker that waits for requests then ends."""
     for descriptor in (child.requests, child.replies):
-        worker.trainer_ends.discard(descriptor)
+        isolation.trainer_ends.discard(descriptor)
         os.close(descriptor)
 
 
@@ -115,19 +156,43 @@ def _prepared(method: str) -> Iterator[None]:
     with _starting:
         # The forkserver and the workers keep this mask: a scheduler's SIGTERM to the whole group must leave the trainer its workers.
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-        before, script = dict(os.environ), sys.modules["__main__"]
-        os.environ.update(worker.SINGLE_THREAD)
-        if method == "forkserver":  # its preloading looks at the environment, not at our sys.path
-            os.environ["PYTHONPATH"] = os.pathsep.join([ROOT, *filter(None, [before.get("PYTHONPATH")])])
+        script = sys.modules["__main__"]
         if method != "fork":  # or every child would run the user's script again, guarded or not
             sys.modules["__main__"] = ModuleType("__main__")
         try:
-            yield
+            if method == "forkserver":
+                forkserver.set_forkserver_preload(PRELOADED)
+                with nullcontext() if _has_server() else _inheritable_environment():
+                    forkserver.ensure_running()
+            with _inheritable_environment() if method == "spawn" else nullcontext():
+                yield
         finally:
             sys.modules["__main__"] = script
-            for name in (*worker.SINGLE_THREAD, "PYTHONPATH"):
-                if name in before:
-                    os.environ[name] = before[name]
-                else:
-                    os.environ.pop(name, None)
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+
+
+def _has_server() -> bool:
+    """Whether the forkserver runs, which then has its environment; so that restarts in mid-run leave the trainer's alone."""
+    server: Any = getattr(forkserver, "_forkserver", None)
+    pid = getattr(server, "_forkserver_pid", None)
+    return pid is not None and psutil.pid_exists(pid)
+
+
+@contextmanager
+def _inheritable_environment() -> Iterator[None]:
+    """The environment variables of a new process: ours without secrets, one thread per library, and where to find this project."""
+    before = dict(os.environ)
+    for name in isolation.secret_variables():
+        del os.environ[name]
+    os.environ.update(isolation.SINGLE_THREAD)
+    # A forkserver's preloading looks at the environment, not at our sys.path.
+    os.environ["PYTHONPATH"] = os.pathsep.join([ROOT, *filter(None, [before.get("PYTHONPATH")])])
+    try:
+        yield
+    finally:
+        changed = {name for name in {*before, *os.environ} if before.get(name) != os.environ.get(name)}
+        for name in changed:
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                del os.environ[name]

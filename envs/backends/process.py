@@ -3,367 +3,318 @@
 from __future__ import annotations
 
 import inspect
-import json
-import math
-import os
 import select
-import signal
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from multiprocessing import util
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.arena import Arena
-from envs.backends.base import Backend, BackendConfig, BackendError, Block, Commands, Fault, cut_blocks, split_evenly
-from envs.backends.launch import Child, check_startable, hang_up, resolve, start_children
-from envs.backends.worker import REPLY, REQUEST, SHAPE, TEXT_LIMIT, Blueprint, Kind, Status
-from envs.base import Layout
+from envs.backends.arena import bytes_needed
+from envs.backends.base import Backend, BackendConfig, BackendError, Block, Commands, Fault, segments_of
+from envs.backends.carriers import Carrier, SharedRows
+from envs.backends.frames import Kind
+from envs.backends.handle import END_WAIT_S, WorkerHandle, milliseconds
+from envs.backends.launch import check_memory, check_startable, resolve, start_children
+from envs.backends.worker import Blueprint
+from envs.base import Layout, Slots
 
-PICTURE_LIMIT = 1 << 28
-STACK_WAIT_MS = 100
-"""how long a worker that does not answer may take to write the next line of its stack"""
+LOOK_MS = 40
+"""how often a silent worker is looked after: a death that shows in no descriptor is seen by then"""
 
 
-class _Worker:
-    """One worker as the trainer sees it: its slots, its pipes, and the requests that it has not answered yet (in order)."""
+class _Part(NamedTuple):
+    """Posted slots of one segment."""
 
-    def __init__(self, number: int, start: int, stop: int, child: Child) -> None:
-        self.number, self.start, self.stop, self.child = number, start, stop, child
-        self.posts: deque[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = deque()
-        self.posted = -1
-        self.answered = -1
-        self.lost = ""
-        self.poll = select.poll()
-        self.poll.register(child.replies, select.POLLIN)
-        self.poll.register(child.process.sentinel, select.POLLIN)
-
-    def send(self, frame: bytes, timeout: float) -> bool:
-        """Write a request; False if nobody reads it."""
-        try:
-            sent = os.write(self.child.requests, frame)
-        except BlockingIOError:
-            sent = 0
-        except BrokenPipeError:
-            return False
-        return sent == len(frame) or self._send_rest(memoryview(frame)[sent:], timeout)
-
-    def _send_rest(self, rest: memoryview, timeout: float) -> bool:
-        poll, deadline = select.poll(), time.monotonic() + timeout
-        poll.register(self.child.requests, select.POLLOUT)
-        while rest:
-            if not poll.poll(_milliseconds(deadline)):
-                return False
-            try:
-                rest = rest[os.write(self.child.requests, rest) :]
-            except BlockingIOError:
-                continue
-            except BrokenPipeError:
-                return False
-        return True
-
-    def has_reply(self, milliseconds: int = 0) -> bool:
-        """Whether something can be read from it."""
-        poll = select.poll()
-        poll.register(self.child.replies, select.POLLIN)
-        return any(event & select.POLLIN for _, event in poll.poll(milliseconds))
-
-    def read(self, num_bytes: int, deadline: float) -> bytes:
-        """So many bytes of its reply, or fewer if it died or stopped in the middle of it."""
-        data = os.read(self.child.replies, num_bytes)
-        while 0 < len(data) < num_bytes and self.has_reply(_milliseconds(deadline)):
-            more = os.read(self.child.replies, num_bytes - len(data))
-            if not more:
-                break
-            data += more
-        return data
-
-    def where_it_hangs(self) -> str:
-        """The stack of a worker that does not answer, as text; only to be asked before it is killed."""
-        try:
-            os.kill(self.child.process.pid or 0, signal.SIGUSR1)
-        except ProcessLookupError:
-            return ""
-        text = b""
-        while len(text) < TEXT_LIMIT and self.has_reply(STACK_WAIT_MS):  # it comes line by line
-            more = os.read(self.child.replies, TEXT_LIMIT)
-            if not more:
-                break
-            text += more
-        _, found, stack = text.partition(b"Stack (most recent call first):\n")
-        return f"It was stopped here (most recent call first):\n{stack.decode(errors='replace')}" if found else ""
-
-    def obituary(self) -> str:
-        """How it died; kills it if it only closed its pipes."""
-        process = self.child.process
-        process.join(1.0)
-        if process.exitcode is None:
-            process.kill()
-            process.join(1.0)
-            return "was lost: its worker process closed its pipes"
-        if process.exitcode >= 0:
-            return f"was lost: its worker process exited with code {process.exitcode}"
-        name = signal.Signals(-process.exitcode).name
-        return f"was lost: its worker process was killed by signal {-process.exitcode} ({name}{'; out of memory?' if name == 'SIGKILL' else ''})"
+    worker: WorkerHandle
+    number: int
+    segment: int
+    """as its worker counts them"""
+    own: slice
+    """among the posted slots"""
+    whole: slice | None
+    """the segment's slots, if all of them are posted"""
 
 
 class ProcessBackend(Backend):
     """Worker processes with an even part of the slots each.
 
-    A round is one write and one read per worker and no pickling: actions and rows are in shared memory, a request only says which slots.
-    Requests to a worker are answered in order, each by its sequence number, so slots of one worker can be posted and awaited independently.
+    A round is one write and one read per segment and no pickling: a request to step a whole segment is a header of 32 bytes, and actions and
+    rows are in shared memory. A worker answers in order, each request by its token, so slots can be posted and awaited independently. (A short
+    message through a pipe costs as much as waking the worker through a futex or an eventfd, measured; what cost more was what stood around it.)
     """
 
-    def __init__(self, blocks: Sequence[Block], layout: Layout, *, num_workers: int, config: BackendConfig) -> None:
+    can_lag = True
+    carrier: ClassVar[type[Carrier]] = SharedRows
+
+    def __init__(self, blocks: Sequence[Block], layout: Layout, *, num_workers: int, num_groups: int = 1, config: BackendConfig) -> None:
         check_startable(num_workers)
         self._method = resolve(config.start_method)
         self._config = config
         num_slots = blocks[-1].stop
-        ranges = split_evenly(num_slots, num_workers)
-        blueprints = [_pickled(Blueprint(cut_blocks(blocks, start, stop), layout, num_slots)) for start, stop in ranges]
+        segments = segments_of(blocks, num_workers, num_groups)
+        sharing = {number: [one for one in segments if one.worker == number] for number in sorted({one.worker for one in segments})}
+        self._blueprints = {
+            number: _pickled(Blueprint([one.blocks for one in own], layout, num_slots, self.carrier)) for number, own in sharing.items()
+        }
+        check_memory(bytes_needed(layout, num_slots), num_slots)
         try:
-            arena = Arena(layout, num_slots)
+            self._carrier = self.carrier(layout, num_slots)
         except OSError as error:
             raise BackendError(f"The shared memory for the rows of {num_slots} slots could not be reserved: {error}.") from error
-        self.rows, self._actions = arena.rows, arena.actions
-        self._edges = np.array([start for start, _ in ranges] + [num_slots])
+        self.rows = self._carrier.rows
+        self._workers = [WorkerHandle(number, own, self._carrier) for number, own in sharing.items()]
         self._sequence = 0
         self._sequence_of = np.full(num_slots, -1, np.int64)
-        self._faults: list[Fault] = []
-        self._picture = b""
-        self._workers: list[_Worker] = []
+        self._segments = [
+            (segment, worker, worker.segments.index(segment)) for segment in segments for worker in self._workers if segment in worker.segments
+        ]
+        self._edges = np.array([segment.start for segment in segments] + [num_slots])
+        self._latest = [-1] * len(segments)
+        """The sequence number of the last request about each segment."""
+        self._rounds: dict[tuple[int, int], Sequence[_Part]] = {}
+        for group in {segment.group for segment in segments}:
+            own = [segment for segment in segments if segment.group == group]
+            self._remember(own[0].start, own[-1].stop)
+        self._remember(0, num_slots)
         # Unlike weakref.finalize, this runs before multiprocessing's own exit handler, and never in a forked child.
-        self._finalizer = util.Finalize(self, _shut_down, (self._workers, config.close_timeout_s), exitpriority=100)
+        self._finalizer = util.Finalize(self, _shut_down, (self._workers, self._carrier, config.close_timeout_s), exitpriority=100)
         try:
-            with closing(start_children(self._method, num_workers, arena.descriptor)) as children:
-                for (start, stop), child in zip(ranges, children, strict=True):
-                    self._workers.append(_Worker(len(self._workers), start, stop, child))
-            self._build(blueprints)
+            faults = self._start(self._workers, config.construct_timeout_s)
         except BaseException:
             self.close()
             raise
-        finally:
-            arena.close()
-
-    def _build(self, blueprints: Sequence[bytes]) -> None:
-        """Let all workers build their environments at the same time; one error tells everything that went wrong."""
-        timeout = self._config.construct_timeout_s
-        deadline = time.monotonic() + timeout
-        for worker, blueprint in zip(self._workers, blueprints, strict=True):
-            slots = np.arange(worker.start, worker.stop)
-            self._request(worker, Kind.BUILD, slots, slots[:0], blueprint, timeout)
-        for worker in self._workers:
-            self._await(worker, 0, deadline, timeout)
-        if self._faults:
-            raise BackendError(_construction_report(self._faults, self._workers))
+        if faults:
+            report = _construction_report(self._workers)
+            self.close()
+            raise BackendError(report)
 
     @property
     def description(self) -> str:
-        count = len(self._workers)
+        count = len(self._blueprints)
         return f"{count} worker process{'es' if count > 1 else ''} ({self._method})"
 
+    @property
+    def stale_answers(self) -> int:
+        """Answers that came too late or twice, and were dropped."""
+        return sum(worker.stale for worker in self._workers)
+
     def pids(self) -> list[int]:
-        return [worker.child.process.pid or 0 for worker in self._workers if not worker.lost]
+        return [worker.pid for worker in self._workers if worker.child is not None and worker.fault is None]
 
     def close(self) -> None:
         self._finalizer()
 
+    # -- starting ------------------------------------------------------------------------------------------------------------------------
+
+    def restore(self, slots: NDArray[np.int64], timeout: float) -> list[Fault]:
+        asked = set(slots.tolist())
+        workers = [worker for worker in self._workers if asked.intersection(worker.slots)]
+        for worker in workers:
+            if worker.fault is None:
+                worker.lose("is built anew")
+        return self._start(workers, timeout)
+
+    def _start(self, workers: Sequence[WorkerHandle], timeout: float) -> list[Fault]:
+        """Put new processes in these places, which then build their environments side by side; what went wrong with that."""
+        self._check_open()
+        for worker in workers:
+            worker.kill()
+        empty = [worker for worker in workers if worker.leave(min(END_WAIT_S, timeout))]
+        try:
+            with closing(start_children(self._method, [worker.number for worker in empty], self._carrier.descriptor)) as children:
+                for worker, child in zip(empty, children, strict=True):
+                    worker.occupy(child)
+        except (OSError, EOFError) as error:  # the latter from a forkserver that has died
+            for worker in empty:
+                if worker.child is None:
+                    worker.fault = Fault(worker.slots, f"could not be started: {error}", lost=worker.slots)
+        self._sequence += 1
+        for worker in empty:
+            everyone = np.array(worker.slots)
+            worker.ask(self._sequence, Kind.BUILD, 0, everyone[:0], self._blueprints[worker.number], timeout)
+        for worker in empty:
+            self._await(worker, self._sequence, timeout)
+        for worker in workers:
+            worker.told = True
+        return [worker.fault for worker in workers if worker.fault is not None]
+
     # -- posting -------------------------------------------------------------------------------------------------------------------------
 
     def post(self, slots: NDArray[np.int64], commands: Commands) -> None:
-        self._sequence += 1
-        timeout = self._config.call_timeout_s
-        self._actions[slots] = commands.action[slots]
-        self._sequence_of[slots] = self._sequence
-        resets = commands.reset[slots]
-        if resets.any():
-            for worker, part in self._split(slots):
-                own, fresh = slots[part], resets[part]
-                starts = own[fresh]
-                payload = cloudpickle.dumps((commands.task[starts], commands.seed[starts])) if len(starts) else b""
-                self._request(worker, Kind.RUN, own[~fresh], starts, payload, timeout)
-        else:
-            nothing = slots[:0]
-            for worker, part in self._split(slots):
-                self._request(worker, Kind.RUN, slots[part], nothing, b"", timeout)
+        self._check_open()
+        chosen: Slots = slots
+        if slots[-1] - slots[0] == len(slots) - 1:
+            chosen = slice(int(slots[0]), int(slots[-1]) + 1)
+        carrier, timeout = self._carrier, self._config.call_timeout_s
+        carrier.publish(chosen, commands.action)
+        resets = commands.reset[chosen]
+        mixed = bool(resets.any())
+        for worker, number, segment, own, whole in self._split(slots, chosen):
+            self._sequence = self._latest[number] = sequence = self._sequence + 1
+            self._sequence_of[whole or slots[own]] = sequence
+            if whole is not None and not (mixed and resets[own].any()):
+                worker.ask(sequence, Kind.STEP, segment, whole, carrier.enclose(whole), timeout)
+                continue
+            fresh = resets[own]
+            steps, starts = slots[own][~fresh], slots[own][fresh]
+            order = np.concatenate([steps, starts])
+            actions = carrier.enclose(steps) if len(steps) else b""
+            body = order.tobytes() + actions + commands.task[starts].tobytes() + commands.seed[starts].tobytes()
+            worker.ask(sequence, Kind.RUN, segment, order, body, timeout, steps=len(steps), resets=len(starts))
 
-    def _split(self, slots: NDArray[np.int64]) -> Iterator[tuple[_Worker, slice]]:
-        """The workers of these sorted slots, each with its part of them."""
+    def _split(self, slots: NDArray[np.int64], chosen: Slots) -> Sequence[_Part]:
+        """The segments of these sorted slots."""
+        known = self._rounds.get((chosen.start, chosen.stop)) if isinstance(chosen, slice) else None
+        if known is not None:
+            return known
+        found: list[_Part] = []
+        edges = np.searchsorted(slots, self._edges).tolist()
+        for number, (first, last) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+            if first < last:
+                segment, worker, place = self._segments[number]
+                whole = slice(segment.start, segment.stop) if last - first == segment.stop - segment.start else None
+                found.append(_Part(worker, number, place, slice(first, last), whole))
+        return found
+
+    def _remember(self, start: int, stop: int) -> None:
+        """All slots, or those of a group, are posted in almost every round."""
+        slots = np.arange(start, stop)
+        self._rounds[start, stop] = self._split(slots, slots)
+
+    def _check_open(self) -> None:
         if not self._workers:
             raise RuntimeError("The backend is closed.")
-        edges = np.searchsorted(slots, self._edges).tolist()
-        for worker, first, last in zip(self._workers, edges[:-1], edges[1:], strict=True):
-            if first < last:
-                yield worker, slice(first, last)
-
-    def _request(self, worker: _Worker, kind: Kind, steps: NDArray[np.int64], resets: NDArray[np.int64], payload: bytes, timeout: float) -> None:
-        sequence = worker.posted = self._sequence
-        worker.posts.append((sequence, steps, resets))
-        frame = REQUEST.pack(sequence, kind, len(steps), len(resets), len(payload)) + steps.tobytes() + resets.tobytes() + payload
-        if worker.lost:
-            self._give_up(worker, worker.lost)
-        elif not worker.send(frame, timeout):
-            self._drain(worker)
-            self._give_up(worker, worker.obituary())
 
     # -- waiting -------------------------------------------------------------------------------------------------------------------------
 
     def wait(self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None) -> tuple[NDArray[np.int64], list[Fault]]:
-        deadline = time.monotonic() + timeout
-        if min_ready is None or min_ready >= len(slots):
-            ready = slots
-            # The last one asked is likely to be the last one done: by then the others need no waiting, and the trainer wakes up once.
-            for worker, part in reversed(list(self._split(slots))):
-                if worker.answered < worker.posted:
-                    self._await(worker, int(self._sequence_of[slots[part]].max()), deadline, timeout)
+        self._check_open()
+        chosen: Slots = slots
+        if slots[-1] - slots[0] == len(slots) - 1:
+            chosen = slice(int(slots[0]), int(slots[-1]) + 1)
+        parts = self._split(slots, chosen)
+        if min_ready is not None and min_ready < len(slots):
+            self._await_some(slots, parts, min_ready, timeout)
+            ready = slots[self._are_ready(slots, parts)]
         else:
-            ready = self._await_some(slots, min_ready, deadline, timeout)
-        if not self._faults:
-            return ready, []
-        waited = set(slots.tolist())
-        faults = [fault for fault in self._faults if waited.intersection(fault.slots)]
-        self._faults = [fault for fault in self._faults if not waited.intersection(fault.slots)]
-        bad = {slot for fault in faults for slot in fault.slots}
-        return np.array([slot for slot in ready.tolist() if slot not in bad], np.int64), faults
+            # The last one asked is likely to be the last one done: by then the others need no waiting, and the trainer wakes up once.
+            for worker, number, _, own, whole in reversed(parts):
+                sequence = self._latest[number] if whole is not None else int(self._sequence_of[slots[own]].max())
+                if worker.answered < sequence:
+                    self._await(worker, sequence, timeout)
+            ready = slots
+        if any(part.worker.fault is not None for part in parts):
+            return slots[self._are_ready(slots, parts)], self._tell(slots, parts)
+        return ready, []
 
-    def _await(self, worker: _Worker, sequence: int, deadline: float, timeout: float) -> None:
-        """Read the worker's replies up to this one, or until it dies, or until the deadline."""
-        while worker.answered < sequence:
-            events = worker.poll.poll(_milliseconds(deadline))
-            if events:
-                self._react(worker, events[0], deadline)
-            else:
-                self._time_out(worker, timeout)
+    def _await(self, worker: WorkerHandle, sequence: int, timeout: float) -> None:
+        """Read the worker's replies up to this one, or until it is lost."""
+        while worker.answered < sequence and worker.fault is None:
+            due = worker.due(timeout)
+            if worker.listen(min(LOOK_MS, milliseconds(due))):
+                continue
+            worker.look_after()
+            if worker.fault is None and time.monotonic() >= due and not worker.listen(0):
+                worker.give_up_waiting(timeout)
 
-    def _await_some(self, slots: NDArray[np.int64], min_ready: int, deadline: float, timeout: float) -> NDArray[np.int64]:
-        """Read whatever replies come, until so many of these slots have theirs."""
-        split = [(worker, slots[part]) for worker, part in self._split(slots)]
+    def _await_some(self, slots: NDArray[np.int64], parts: Sequence[_Part], min_ready: int, timeout: float) -> None:
+        """Read whatever replies come, until so many of these slots have theirs, or one is lost."""
+        workers = list({part.worker.number: part.worker for part in parts}.values())
+        patience = 0
         while True:
-            ready = np.concatenate([own[self._sequence_of[own] <= worker.answered] for worker, own in split])
-            if len(ready) >= min_ready:
-                return ready
-            waiting = {worker.child.replies: worker for worker, own in split if self._sequence_of[own].max() > worker.answered}
-            sentinels = {worker.child.process.sentinel: worker for worker in waiting.values()}
-            poll = select.poll()
-            for descriptor in (*waiting, *sentinels):
-                poll.register(descriptor, select.POLLIN)
-            events = poll.poll(_milliseconds(deadline))
-            for worker in [] if events else waiting.values():
-                self._time_out(worker, timeout)
-            for descriptor, event in events:
-                self._react((waiting | sentinels)[descriptor], (descriptor, event), deadline)
+            self._listen_to(workers, patience)
+            ready = self._are_ready(slots, parts)
+            if any(worker.fault is not None for worker in workers) or np.count_nonzero(ready) >= min_ready:
+                return
+            late = [part.worker for part in parts if not ready[part.own].all()]
+            patience = min(LOOK_MS, milliseconds(min(worker.due(timeout) for worker in late)))
+            for worker in late:
+                worker.look_after()
+                if worker.fault is None and worker.due(timeout) <= time.monotonic() and not worker.listen(0):
+                    worker.give_up_waiting(timeout)
 
-    def _react(self, worker: _Worker, event: tuple[int, int], deadline: float) -> None:
-        """Read the reply that has come, or learn that none will."""
-        if event == (worker.child.replies, select.POLLIN):
-            self._receive(worker, deadline)
-        elif not worker.lost:
-            self._drain(worker)
-            self._give_up(worker, worker.obituary())
+    def _listen_to(self, workers: Sequence[WorkerHandle], patience_ms: int) -> None:
+        poll, owner = select.poll(), dict[int, WorkerHandle]()
+        for worker in workers:
+            if worker.fault is None and worker.child is not None:
+                for descriptor in (worker.child.replies, worker.child.process.sentinel):
+                    owner[descriptor] = worker
+                    poll.register(descriptor, select.POLLIN)
+        for worker in {owner[descriptor].number: owner[descriptor] for descriptor, _ in poll.poll(patience_ms)}.values():
+            if worker.fault is None:
+                worker.listen(0)
 
-    def _time_out(self, worker: _Worker, timeout: float) -> None:
-        """A worker that is late is killed: were it used again, its late reply would be taken for the next one."""
-        stack = worker.where_it_hangs()
-        worker.child.process.kill()
-        self._give_up(worker, f"gave no answer within {timeout:g} s", stack)
+    def _are_ready(self, slots: NDArray[np.int64], parts: Sequence[_Part]) -> NDArray[np.bool_]:
+        """Which of these posted slots have their rows."""
+        ready = np.zeros(len(slots), np.bool_)
+        for part in parts:
+            if part.worker.fault is None:
+                ready[part.own] = self._sequence_of[slots[part.own]] <= part.worker.answered
+        return ready
 
-    def _receive(self, worker: _Worker, deadline: float) -> None:
-        """Read one reply."""
-        head = worker.read(REPLY.size, deadline)
-        if len(head) < REPLY.size:
-            return self._give_up(worker, worker.obituary())
-        sequence, status, length = REPLY.unpack(head)
-        limit = PICTURE_LIMIT if status == Status.PICTURE else TEXT_LIMIT
-        if not worker.posts or sequence != worker.posts[0][0] or length > limit:
-            worker.child.process.kill()
-            return self._give_up(worker, "was lost: its worker process wrote something that is no answer")
-        body = worker.read(length, deadline) if length else b""
-        if len(body) < length:
-            return self._give_up(worker, worker.obituary())
-        _, *asked = worker.posts.popleft()
-        worker.answered = sequence
-        if status == Status.RAISED:
-            self._faults.append(_told_fault(body, _slots_of(asked)))
-        elif status == Status.PICTURE:
-            self._picture = body
-        return None
-
-    def _drain(self, worker: _Worker) -> None:
-        """Read what a worker answered before it died."""
-        while not worker.lost and worker.has_reply():
-            self._receive(worker, time.monotonic() + 1.0)
-
-    def _give_up(self, worker: _Worker, sentence: str, trace: str = "") -> None:
-        """The worker is lost: whatever it was still asked for is a fault, once."""
-        if worker.posts:
-            slots = _slots_of([part for _, *asked in worker.posts for part in asked])
-            self._faults.append(Fault(slots, sentence, trace))
-        worker.posts.clear()
-        worker.answered = worker.posted
-        worker.lost = sentence
+    def _tell(self, slots: NDArray[np.int64], parts: Sequence[_Part]) -> list[Fault]:
+        """The faults that touch these slots; one that was told before is told again of these alone."""
+        told: dict[int, Fault] = {}
+        for part in parts:
+            worker, fault = part.worker, part.worker.fault
+            if fault is None or worker.number in told:
+                continue
+            if worker.told:
+                asked = [other for one in parts if one.worker is worker for other in slots[one.own].tolist()]
+                fault = Fault(tuple(asked), f"{fault.sentence} (before, and was not built anew)", fault.traceback, worker.slots)
+            worker.told = True
+            told[worker.number] = fault
+        return list(told.values())
 
     def render(self, slot: int, timeout: float) -> NDArray[np.uint8]:
+        self._check_open()
         one = np.array([slot])
-        worker, _ = next(self._split(one))
+        (part,) = self._split(one, one)
+        worker = part.worker
         self._sequence += 1
-        self._request(worker, Kind.RENDER, one, one[:0], b"", timeout)
-        self._await(worker, self._sequence, time.monotonic() + timeout, timeout)
-        fault = next((fault for fault in self._faults if slot in fault.slots), None)
-        if fault is not None:
-            self._faults.remove(fault)
-            raise RuntimeError(f"The picture of slot {slot} could not be drawn: the environment {fault.sentence}\n{fault.traceback}".rstrip())
-        picture, self._picture = self._picture, b""
-        return np.frombuffer(picture, np.uint8, offset=SHAPE.size).reshape(SHAPE.unpack_from(picture)).copy()
+        worker.picture = None
+        worker.ask(self._sequence, Kind.RENDER, part.segment, one, one.tobytes(), timeout)
+        self._await(worker, self._sequence, timeout)
+        picture, worker.picture = worker.picture, None
+        if worker.fault is not None or picture is None:
+            picture = worker.fault or Fault((slot,), "drew none")
+        if isinstance(picture, Fault):
+            raise RuntimeError(f"The picture of slot {slot} could not be drawn: the environment {picture.sentence}\n{picture.traceback}".rstrip())
+        return picture
 
 
-def _milliseconds(deadline: float) -> int:
-    return min(max(0, math.ceil((deadline - time.monotonic()) * 1000)), 2**31 - 1)
-
-
-def _slots_of(parts: Sequence[NDArray[np.int64]]) -> tuple[int, ...]:
-    return tuple(sorted({slot for part in parts for slot in part.tolist()}))
-
-
-def _told_fault(text: bytes, slots: tuple[int, ...]) -> Fault:
-    """The fault that a worker tells as text."""
-    facts = json.loads(text)
-    return Fault((facts["slot"],) if facts["slot"] in slots else slots, f"raised {facts['type']}: {facts['message']}", str(facts["traceback"]))
-
-
-def _construction_report(faults: Sequence[Fault], workers: Sequence[_Worker]) -> str:
+def _construction_report(workers: Sequence[WorkerHandle]) -> str:
     """What went wrong in which workers, each thing once, with its first traceback."""
     report: list[str] = []
-    for sentence in dict.fromkeys(fault.sentence for fault in faults):
-        alike = [fault for fault in faults if fault.sentence == sentence]
-        slots = {slot for fault in alike for slot in fault.slots}
-        numbers = [str(worker.number) for worker in workers if worker.start in slots]
+    failed = [(worker, worker.fault) for worker in workers if worker.fault is not None]
+    for sentence in dict.fromkeys(fault.sentence for _, fault in failed):
+        alike = [(worker, fault) for worker, fault in failed if fault.sentence == sentence]
+        slots = [slot for worker, _ in alike for slot in worker.slots]
+        numbers = [str(worker.number) for worker, _ in alike]
         who, their = (f"Worker {numbers[0]}", "its") if len(numbers) == 1 else (f"Workers {', '.join(numbers)}", "their")
         report.append(f"{who} (slots {min(slots)} to {max(slots)}) could not build {their} environments: {sentence}")
-        report += [alike[0].traceback.rstrip()] if alike[0].traceback else []
+        report += [alike[0][1].traceback.rstrip()] if alike[0][1].traceback else []
     return "\n".join(report)
 
 
-def _shut_down(workers: list[_Worker], timeout: float) -> None:
+def _shut_down(workers: list[WorkerHandle], carrier: Carrier, timeout: float) -> None:
     """Ask every worker to stop, wait for all of them until one common deadline, kill the rest, and close every descriptor."""
     deadline = time.monotonic() + timeout
     for worker in workers:
-        worker.send(REQUEST.pack(0, Kind.CLOSE, 0, 0, 0), 0.0)
-        hang_up(worker.child)
+        worker.hang_up()
     for worker in workers:
-        worker.child.process.join(max(0.0, deadline - time.monotonic()))
+        worker.leave(max(0.0, deadline - time.monotonic()))
     for worker in workers:
-        if worker.child.process.exitcode is None:
-            worker.child.process.kill()
+        worker.kill()
     for worker in workers:
-        worker.child.process.join(5.0)
-        if worker.child.process.exitcode is not None:
-            worker.child.process.close()
+        worker.leave(END_WAIT_S)
     workers.clear()
+    carrier.close()
 
 
 def _pickled(blueprint: Blueprint) -> bytes:
@@ -371,7 +322,8 @@ def _pickled(blueprint: Blueprint) -> bytes:
     try:
         return cloudpickle.dumps(blueprint)
     except Exception as error:
-        where, reason = next((found for block in blueprint.blocks for found in _culprits(block.factory, "factory", 5)), ("the environments", error))
+        factories = (block.factory for blocks in blueprint.segments for block in blocks)
+        where, reason = next((found for factory in factories for found in _culprits(factory, "factory", 5)), ("the environments", error))
         raise BackendError(f"The environments cannot be sent to worker processes: {where} cannot be pickled ({reason}).") from error
 
 

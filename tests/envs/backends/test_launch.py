@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import psutil
 import pytest
+
+import envs.backends.launch as launch_module
+from envs.backends import BACKENDS
+from envs.backends.base import BackendConfig, BackendError, Block
+from envs.backends.launch import check_memory, check_startable
+from envs.base import Layout
+from tests.toys import CountingFamily
 
 ROOT = Path(__file__).resolve().parents[3]
 METHODS = ["forkserver", "spawn", "fork"]
@@ -21,8 +30,8 @@ import weakref
 weakref.finalize(weakref, int)  # an exit handler older than multiprocessing's must not change the order of things
 import json, os, signal, sys, threading
 import numpy as np
-from envs.backends.base import BackendConfig, StartMethod
-from envs.parallel_env_manager import ParallelEnvManager
+from envs.backends.base import BackendConfig, OnFault, StartMethod
+from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from tests.toys import CountingConfig, CountingFamily, FaultyFamily
 
 print("top level")
@@ -80,6 +89,63 @@ def read_until(process: subprocess.Popen[str], wanted: set[str]) -> None:
         wanted -= {word for word in wanted if word in line}
 
 
+# -- limits ------------------------------------------------------------------------------------------------------------------------------------
+
+
+def limit(monkeypatch: pytest.MonkeyPatch, which: int, allowed: int) -> None:
+    """Pretend that so much is allowed."""
+    real = resource.getrlimit
+    monkeypatch.setattr(resource, "getrlimit", lambda asked: (allowed, allowed) if asked == which else real(asked))
+
+
+def test_too_few_processes_are_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(launch_module, "_tasks_of", lambda user: 100)
+    limit(monkeypatch, resource.RLIMIT_NPROC, 104)
+    check_startable(2)
+    with pytest.raises(BackendError, match=r"^3 worker .* need 105 processes, but only 104 are allowed: run `ulimit -u 105` before, or .*=2\)\.$"):
+        check_startable(3)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    check_startable(3)
+
+
+def test_the_tasks_of_a_user_are_counted_with_their_threads() -> None:
+    stop, before = threading.Event(), launch_module._tasks_of(os.getuid())
+    threads = [threading.Thread(target=stop.wait) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    try:
+        assert launch_module._tasks_of(os.getuid()) - before > 20, "other processes come and go"
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_rows_that_do_not_fit_are_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch_module, "available_memory", lambda: 100 << 20)
+    check_memory(100 << 20, 8)
+    with pytest.raises(BackendError, match=r"^The rows of 8 slots need 101 MiB of memory, but only 100 MiB are free: "):
+        check_memory((100 << 20) + 1, 8)
+    spent = psutil.Process().memory_info().vms
+    limit(monkeypatch, resource.RLIMIT_AS, spent + (50 << 20))
+    check_memory(10 << 20, 8)
+    with pytest.raises(BackendError, match=r"^The rows of 8 slots need 90 MiB of memory, \d+ MiB with .*, but only \d+ MiB of addresses are allowed"):
+        check_memory(90 << 20, 8)
+
+
+@pytest.mark.parametrize("name", ["process", "pipe"])
+def test_memory_is_looked_at_before_any_process_starts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("envs.backends.process.start_children", None)
+    monkeypatch.setattr(launch_module, "available_memory", lambda: 0)
+    family = CountingFamily()
+    with pytest.raises(BackendError, match="0 MiB are free"):
+        BACKENDS[name]([Block(lambda: family, 0, 2)], Layout(family.spec), num_workers=2, config=BackendConfig())
+
+
+# -- scripts -----------------------------------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_script_without_a_guard_just_works(tmp_path: Path, method: str) -> None:
     text = """
@@ -133,6 +199,23 @@ print(json.dumps(manager.pids))
     code, out, err = run(tmp_path, text, method)
     assert (code, err) == (7 if "7" in last_line else 0, "")
     assert not any(psutil.pid_exists(pid) for pid in json.loads(out.splitlines()[1]))
+
+
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_the_secrets_of_the_shell_reach_no_worker(tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIRD_API_KEY", "canary")
+    monkeypatch.setenv("BIRD", "sparrow")
+    text = """
+from tests.envs.backends.troubles import DoingFamily, tell_the_birds
+manager = manage(DoingFamily(tell_the_birds), on_fault=OnFault["raise"])
+manager.reset()
+try:
+    for _ in range(3):
+        manager.step(np.zeros((4, 2), np.float32))
+except WorkerError as error:
+    print(str(error).split("raised ValueError: ")[1].splitlines()[0], os.environ["BIRD_API_KEY"])
+"""
+    assert run(tmp_path, text, method) == (0, 'top level\n[["BIRD"], ["BIRD"]] canary\n', "")
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux only")

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from envs.backends.base import BackendConfig, BackendError, Block, Commands, StartMethod
+from envs.backends.base import BackendConfig, BackendError, Block, OnFault, StartMethod
 from envs.backends.process import ProcessBackend
 from envs.base import Layout
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
@@ -32,7 +32,7 @@ WORKERS = 3
 
 def manage(family: CountingFamily | None = None, workers: int = WORKERS, **options: Any) -> ParallelEnvManager:
     """Six slots in three workers."""
-    config = BackendConfig(name="process", **options)
+    config = BackendConfig(name="process", on_fault=OnFault["raise"], **options)
     return ParallelEnvManager(family or CountingFamily(CountingConfig(falls=False)), SLOTS, num_workers=workers, backend=config)
 
 
@@ -122,44 +122,6 @@ def test_a_worker_killed_in_mid_step_is_noticed_long_before_the_deadline() -> No
         with pytest.raises(WorkerError, match=r"slot 0 .*killed by signal 9 \(SIGKILL; out of memory\?\)"):
             manager.remotes[0].recv()
         assert time.monotonic() - started < 5.0
-
-
-def test_a_dead_worker_is_one_fault_and_every_later_post_to_it_another() -> None:
-    family = CountingFamily()
-    backend = ProcessBackend([Block(lambda: family, 0, SLOTS)], Layout(family.spec), num_workers=WORKERS, config=BackendConfig())
-    try:
-        commands, slots = Commands.empty(backend.rows), np.arange(SLOTS)
-        commands.reset[:] = True
-        backend.post(slots, commands)
-        backend.wait(slots, 10.0)
-        os.kill(backend.pids()[1], signal.SIGKILL)
-        for _ in range(2):
-            backend.post(slots, commands)
-            ready, faults = backend.wait(slots, 10.0)
-            assert ready.tolist() == [0, 1, 4, 5]
-            assert [fault.slots for fault in faults] == [(2, 3)]
-        backend.post(slots[:2], commands)
-        assert backend.wait(slots[:2], 10.0)[1] == []
-        assert len(backend.pids()) == WORKERS - 1
-    finally:
-        backend.close()
-
-
-def test_an_error_leaves_its_worker_usable_and_its_neighbours_ready() -> None:
-    family = FaultyFamily(fault="slot_error", where="reset", task_above=5.0)
-    backend = ProcessBackend([Block(lambda: family, 0, SLOTS)], Layout(family.spec), num_workers=1, config=BackendConfig())
-    try:
-        commands, slots = Commands.empty(backend.rows), np.arange(SLOTS)
-        commands.reset[:] = True
-        commands.task[3] = 9.0
-        backend.post(slots, commands)
-        ready, faults = backend.wait(slots, 10.0)
-        assert ready.tolist() == [0, 1, 2, 4, 5] and [fault.slots for fault in faults] == [(3,)]
-        commands.task[3] = 1.0
-        backend.post(slots, commands)
-        assert backend.wait(slots, 10.0)[1] == []
-    finally:
-        backend.close()
 
 
 def test_a_picture_that_cannot_be_drawn_is_an_error_of_that_slot() -> None:
@@ -282,15 +244,15 @@ def test_a_signal_to_the_whole_group_leaves_the_trainer_its_workers(method: Star
 # -- the pipes -------------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_step_pickles_nothing_and_no_answer_is_unpickled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_pickled_once_the_workers_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
     with manage() as manager:
-        monkeypatch.setattr(pickle, "loads", None)
-        monkeypatch.setattr(pickle, "Unpickler", None)
-        manager.reset()
+        for function in ("loads", "dumps", "Unpickler", "Pickler"):
+            monkeypatch.setattr(pickle, function, None)
         monkeypatch.setattr(cloudpickle, "dumps", None)
+        manager.reset()
         manager.step(act())
-        with pytest.raises(TypeError):  # the control: a reset does pickle
-            manager.reset()
+        with pytest.raises(BackendError, match="cannot be pickled"):  # the control: building does pickle
+            manage()
 
 
 def test_tasks_larger_than_a_pipe_arrive_whole() -> None:
@@ -340,7 +302,7 @@ def test_close_is_bounded_while_a_worker_hangs() -> None:
 
 
 def test_an_environment_that_cannot_close_stops_nothing_and_is_told(capfd: pytest.CaptureFixture[str]) -> None:
-    manager = manage(FaultyFamily(fault="raise", where="close"), start_method=StartMethod.fork)
+    manager = manage(FaultyFamily(fault="raise", where="close"), start_method=StartMethod.spawn)
     manager.reset()
     manager.close()
     assert capfd.readouterr().err.count("ValueError: the toy is broken") == WORKERS
