@@ -6,8 +6,9 @@ its tests, and `make_env`, `make_parallel_env` and `env=<Name>` know it.
 
 from envs.base import TaskFamily
 from envs.meta.ant_dir import AntDir
+from envs.meta.gymnasium_family import GymnasiumFamily
 from envs.meta.point_robot import PointRobot
 from envs.meta.wind import Wind
 
-FAMILIES: dict[str, type[TaskFamily]] = {"PointRobot": PointRobot, "Wind": Wind, "AntDir": AntDir}
+FAMILIES: dict[str, type[TaskFamily]] = {"PointRobot": PointRobot, "Wind": Wind, "AntDir": AntDir, "Gymnasium": GymnasiumFamily}
 """The families by the name that users type."""

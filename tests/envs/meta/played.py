@@ -17,6 +17,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("PointRobot", {"reward": "dense", "start": "fixed", "max_episode_steps": 20}),
     ("AntDir", {"variant": "forward_backward"}),
     ("AntDir", {"variant": "circle"}),
+    ("Gymnasium", {"task_by": "seed"}),
 ]
 
 

@@ -19,8 +19,11 @@ from envs.meta import FAMILIES
 from envs.meta.make_env import make_env
 from tests.envs.meta.played import VARIANTS, Played, family_of, play_alone, random_actions, variant_name
 
-STARTS_DIFFER = {"PointRobot", "AntDir"}
+STARTS_DIFFER = {"PointRobot", "AntDir", "Gymnasium"}
 """Families whose default settings draw something from the seed of an episode."""
+
+WITH_TASKS = [variant for variant in VARIANTS if variant != ("Gymnasium", {})]
+"""Those with more than one task, which an ordinary Gymnasium environment has not."""
 
 
 @pytest.fixture(params=VARIANTS, ids=variant_name)
@@ -89,6 +92,7 @@ def test_the_same_task_and_seed_give_the_same_episode(family: TaskFamily):
     assert play_alone(family, task, 5, other) != first
 
 
+@pytest.mark.parametrize("family", WITH_TASKS, ids=variant_name, indirect=True)
 def test_another_task_gives_another_episode(family: TaskFamily):
     actions = family.oracle_action if type(family).oracle_action is not TaskFamily.oracle_action else None
     played = Played(family, 2)
