@@ -9,11 +9,12 @@ from envs.backends import BACKENDS
 from envs.backends.base import BackendError
 from envs.backends.launch import check_startable
 from envs.meta import FAMILIES
+from envs.parallel_env_manager import check_settings
 from policies.agents.base import Arch
 from policies.algorithms import ALGORITHMS
 from policies.config import Config, DeviceName
 from policies.memory import MEMORIES
-from policies.setup import check_replay_fits, settle_backend, slots_of
+from policies.setup import check_family, most_workers, slots_of
 from utils.options import OptionError, nearest, range_problems
 
 
@@ -21,7 +22,7 @@ def check(config: Config) -> None:
     """Refuse a config that cannot run, before anything is created."""
     for problem in problems(config):
         raise OptionError(problem)
-    check_replay_fits(config)  # builds the family too, which says itself what of its own options cannot stand together
+    check_family(config)
 
 
 def problems(config: Config) -> Iterator[str]:
@@ -59,13 +60,19 @@ def _workers(config: Config) -> Iterator[str]:
             else f"the {num_slots} slots that num_slots=null takes from train.num_rollouts_per_iter"
         )
         yield f"num_parallel_workers={workers} is more than {source}: a worker without a slot has nothing to step."
-    if backend.name == "serial" and (workers or 1) > 1:
-        yield f"backend=serial steps in this process, so num_parallel_workers={workers} contradicts it: leave one of the two out."
-    if backend.threads is not None and (backend.name == "process" or (workers or 1) > 1):
+    if backend.name in ("serial", "asyncio") and (workers or 1) > 1:
+        yield f"backend={backend.name} steps in this process, so num_parallel_workers={workers} contradicts it: leave one of the two out."
+    if backend.threads is not None and backend.name in ("process", "pipe"):
         yield f"backend.threads={backend.threads} is for stepping in this process, and these slots are stepped by worker processes: leave it out."
-    if settle_backend(config) > 1:
+    most = most_workers(config)
+    if 1 <= most <= num_slots:
         try:
-            check_startable(2 * settle_backend(config))  # to train, and to evaluate
+            check_settings(backend, backend.name, num_slots, num_workers=most, num_groups=config.num_groups, deterministic=config.deterministic)
+        except ValueError as error:
+            yield str(error)
+    if most > 1 and backend.name != "thread":
+        try:
+            check_startable(2 * most)  # to train, and to evaluate
         except BackendError as error:
             yield str(error)
     available = multiprocessing.get_all_start_methods()

@@ -5,7 +5,16 @@ A backend places shards and moves rows; it knows nothing of trials, tasks' meani
 """
 
 from envs.backends.base import Backend
+from envs.backends.event_loop import AsyncioBackend
+from envs.backends.pipe import PipeBackend
 from envs.backends.process import ProcessBackend
 from envs.backends.serial import SerialBackend
+from envs.backends.thread import ThreadBackend
 
-BACKENDS: dict[str, type[Backend]] = {"serial": SerialBackend, "process": ProcessBackend}
+BACKENDS: dict[str, type[Backend]] = {
+    "serial": SerialBackend,
+    "process": ProcessBackend,
+    "pipe": PipeBackend,
+    "thread": ThreadBackend,
+    "asyncio": AsyncioBackend,
+}

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,33 +15,44 @@ import pytest
 from numpy.typing import NDArray
 
 from envs.backends import BACKENDS
-from envs.backends.base import Backend, BackendConfig, Block, Commands, StartMethod, cut_blocks, split_evenly
+from envs.backends.base import Backend, BackendConfig, Block, Commands, OnFault, StartMethod, cut_blocks, segments_of, split_evenly
 from envs.base import Layout, Rows, TaskFamily
 from envs.meta import FAMILIES
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from tests.streams import Tamper, stream_hash, trial_streams
-from tests.toys import ACTION_DIM, CountingConfig, CountingFamily, DictCountingFamily, FaultyFamily, fall_step, noise_of, obs_of, reward_of
+from tests.toys import ACTION_DIM, CountingConfig, CountingFamily, DelayedFamily, DictCountingFamily, FaultyFamily, fall_step, noise_of, obs_of, reward_of
 from utils.seeding import episode_seeds
 
-NUM_SLOTS = 7
+NUM_SLOTS = 9
 NUM_TRIALS = 17
+IN_ONE_THREAD = ("serial", "asyncio")
+"""Backends that take no workers."""
 
 
 def settings() -> Iterator[Any]:
     """Every backend, with every number of workers and start method that it can have."""
     for name in BACKENDS:
-        for workers in (1, 2, 3, 6):
-            for method in StartMethod if name == "process" and workers == 3 else (StartMethod.auto,):
-                if name != "serial" or workers == 1:
+        for workers in (1, 2, 3, 8):
+            for method in StartMethod if name in ("process", "pipe") and workers == 3 else (StartMethod.auto,):
+                if name not in IN_ONE_THREAD or workers == 1:
                     yield pytest.param(name, workers, method, id=f"{name}-{workers}-{method.name}")
 
 
 SETTINGS = list(settings())
+ONE_EACH = [(name, 1 if name in IN_ONE_THREAD else 3) for name in BACKENDS]
 
 
-def manage(family: TaskFamily, name: str = "serial", workers: int = 1, method: StartMethod = StartMethod.auto, **options: Any) -> ParallelEnvManager:
-    """A manager of seven slots and two episodes per trial."""
-    config = BackendConfig(name=name, threads=1, start_method=method)
+def manage(
+    family: TaskFamily,
+    name: str = "serial",
+    workers: int = 1,
+    method: StartMethod = StartMethod.auto,
+    *,
+    on_fault: OnFault = OnFault["raise"],
+    **options: Any,
+) -> ParallelEnvManager:
+    """A manager of nine slots and two episodes per trial, which stops at a fault."""
+    config = BackendConfig(name=name, threads=None if name in ("process", "pipe") else 1, start_method=method, on_fault=on_fault, fault_budget=20)
     options.setdefault("episodes_per_trial", 2)
     return ParallelEnvManager(family, NUM_SLOTS, num_workers=workers, backend=config, **options)
 
@@ -57,18 +73,65 @@ def test_every_backend_gives_the_rows_of_serial(name: str, workers: int, method:
     assert hash_of(CountingFamily(), name, workers, method) == reference
 
 
-@pytest.mark.parametrize(("name", "workers"), [(name, 1 if name == "serial" else 3) for name in BACKENDS])
+@pytest.mark.parametrize(("name", "workers"), ONE_EACH)
 def test_dict_observations_with_task_and_flag_are_the_rows_of_serial(name: str, workers: int) -> None:
     options = {"oracle": True, "episodes_per_trial": 3}
     assert hash_of(DictCountingFamily(), name, workers, **options) == hash_of(DictCountingFamily(), **options)
 
 
+@pytest.mark.parametrize("groups", [2, 3])
+@pytest.mark.parametrize(("name", "workers"), ONE_EACH)
+def test_every_backend_gives_the_rows_of_serial_in_groups_too(name: str, workers: int, groups: int) -> None:
+    assert hash_of(CountingFamily(), name, workers, num_groups=groups) == hash_of(CountingFamily(), num_groups=groups)
+
+
 @pytest.mark.parametrize("family_name", FAMILIES)
-@pytest.mark.parametrize("workers", [2, 3, 6])
-def test_every_family_gives_the_same_rows_in_worker_processes(family_name: str, workers: int) -> None:
+@pytest.mark.parametrize(("name", "workers"), [setting for setting in ONE_EACH if setting[0] != "serial"])
+def test_every_family_gives_the_same_rows_on_every_backend(family_name: str, name: str, workers: int) -> None:
     family = FAMILIES[family_name](FAMILIES[family_name].Config(family=family_name))
     options: dict[str, Any] = {"max_episode_steps": 25}
-    assert hash_of(family, "process", workers, **options) == hash_of(family, **options)
+    assert hash_of(family, name, workers, **options) == hash_of(family, **options)
+
+
+@pytest.mark.parametrize(("name", "workers"), ONE_EACH)
+def test_delays_change_nothing(name: str, workers: int, reference: str) -> None:
+    assert hash_of(DelayedFamily(), name, workers) == reference
+
+
+ON_ONE_CORE = """
+import os, sys
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+from tests.envs.backends.test_backends import CountingFamily, hash_of
+if __name__ == "__main__":
+    print(hash_of(CountingFamily(), sys.argv[1], int(sys.argv[2])))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system ties no process to a core")
+@pytest.mark.parametrize(("name", "workers"), [setting for setting in ONE_EACH if setting[0] != "serial"])
+def test_one_core_and_another_hash_seed_change_nothing(name: str, workers: int, reference: str, tmp_path: Path) -> None:
+    script = tmp_path / "on_one_core.py"
+    script.write_text(ON_ONE_CORE)
+    environment = os.environ | {"PYTHONPATH": os.getcwd(), "PYTHONHASHSEED": "7"}
+    done = subprocess.run([sys.executable, script, name, str(workers)], env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == reference
+
+
+@pytest.mark.parametrize("name", ["process", "pipe"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_workers_killed_on_the_way_change_nothing(name: str, groups: int) -> None:
+    deaths = {(2, 3): 0, (5, 1): 1, (9, 4): 0, (9, 5): 2, (14, 2): 1}
+    killed = []
+
+    def kill(trial: int, row: int, rows: Rows, action: NDArray[np.float32]) -> None:
+        if (trial, row) in deaths:
+            killed.append(manager.pids[deaths[trial, row]])
+            os.kill(killed[-1], signal.SIGKILL)
+
+    with manage(CountingFamily(), name, 3, on_fault=OnFault.restart, num_groups=groups) as manager:
+        found = stream_hash(manager, NUM_TRIALS, tamper=kill)
+        assert not set(killed) & set(manager.pids)
+    assert len(set(killed)) == len(deaths) and found == hash_of(CountingFamily(), num_groups=groups)
 
 
 def test_the_trials_of_the_reference_are_staggered() -> None:
@@ -121,7 +184,7 @@ def test_every_row_is_what_its_coordinates_say(name: str, workers: int, method: 
             rows = manager.step(actions)
 
 
-@pytest.mark.parametrize(("name", "workers"), [(name, 1 if name == "serial" else 3) for name in BACKENDS])
+@pytest.mark.parametrize(("name", "workers"), ONE_EACH)
 def test_slots_of_several_factories_keep_their_own_family(name: str, workers: int) -> None:
     short, long = CountingFamily(CountingConfig(falls=False)), CountingFamily(CountingConfig(falls=True))
     factories = [lambda: short, lambda: long]
@@ -134,7 +197,7 @@ def test_slots_of_several_factories_keep_their_own_family(name: str, workers: in
         assert manager.rows.truncated.tolist() == [True, True, False, True, False, False, True]
 
 
-@pytest.mark.parametrize(("name", "workers"), [(name, 1 if name == "serial" else 3) for name in BACKENDS])
+@pytest.mark.parametrize(("name", "workers"), ONE_EACH)
 def test_remotes_talk_to_their_slots_independently(name: str, workers: int) -> None:
     with manage(CountingFamily(CountingConfig(falls=False)), name, workers) as manager:
         task = np.array([0.5, 0.25])
@@ -151,7 +214,7 @@ def test_remotes_talk_to_their_slots_independently(name: str, workers: int) -> N
         assert manager.remotes[0].recv()[4]["t"] == 0.0
 
 
-@pytest.mark.parametrize(("name", "workers"), [(name, 1 if name == "serial" else 3) for name in BACKENDS])
+@pytest.mark.parametrize(("name", "workers"), ONE_EACH)
 def test_render_draws_the_slot_asked_for(name: str, workers: int) -> None:
     with manage(CountingFamily(CountingConfig(falls=False)), name, workers) as manager:
         manager.reset()
@@ -180,7 +243,7 @@ def test_an_error_names_slot_task_seed_step_and_traceback_and_closes(name: str, 
         manager.step(np.zeros((NUM_SLOTS, ACTION_DIM), np.float32))
 
 
-@pytest.mark.parametrize(("name", "workers"), [(name, 1 if name == "serial" else 3) for name in BACKENDS])
+@pytest.mark.parametrize(("name", "workers"), ONE_EACH)
 def test_min_ready_returns_some_slots_and_the_rest_later(name: str, workers: int) -> None:
     family = CountingFamily()
     layout = Layout(family.spec)
@@ -208,3 +271,10 @@ def test_slots_are_split_evenly_and_blocks_are_cut_at_the_edges() -> None:
     blocks = [Block(first, 0, 3), Block(second, 3, 7)]
     assert cut_blocks(blocks, 2, 4) == [Block(first, 2, 3), Block(second, 3, 4)]
     assert cut_blocks(blocks, 4, 7) == [Block(second, 4, 7)]
+
+
+def test_every_worker_has_a_part_of_every_group() -> None:
+    first, second = (lambda: CountingFamily()), (lambda: CountingFamily())
+    segments = segments_of([Block(first, 0, 3), Block(second, 3, 10)], 2, 2)
+    assert [(one.worker, one.group, one.start, one.stop) for one in segments] == [(0, 0, 0, 2), (1, 0, 2, 5), (0, 1, 5, 7), (1, 1, 7, 10)]
+    assert segments[1].blocks == (Block(first, 2, 3), Block(second, 3, 5))
