@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from envs.backends import BACKENDS
-from envs.backends.base import Backend, BackendConfig, Block, Factory, OnFault, segments_of
+from envs.backends.base import Backend, BackendConfig, Block, Factory, OnFault
 from envs.base import ActionSpace, EnvSpec, Layout, Rows, TaskFamily
 from envs.recovery import EnvCrashLoopError, FaultCounts, WorkerError
 from envs.stepping import SlotGroup, Start, Stepper
@@ -104,8 +104,7 @@ class ParallelEnvManager:
             self.rows.label[block.start : block.stop] = label
         horizon = max_episode_steps or self._families[0].config.max_episode_steps
         self._clock = TrialClock(self.rows, episodes_per_trial=episodes_per_trial, max_episode_steps=horizon)
-        segments = segments_of(blocks, num_workers, num_groups)
-        self._stepper = Stepper(self._backend, self._layout, self._clock, self._config, segments, strict=deterministic)
+        self._stepper = Stepper(self._backend, self._layout, self._clock, self._config, num_groups=num_groups, strict=deterministic)
         self._finalizer = weakref.finalize(self, self._stepper.close)
 
     # -- what it is ----------------------------------------------------------------------------------------------------------------------
@@ -193,7 +192,7 @@ class ParallelEnvManager:
     @property
     def pids(self) -> list[int]:
         """The worker processes."""
-        return self._backend.pids()
+        return list(self._backend.processes())
 
     @property
     def remotes(self) -> list[Remote]:
@@ -280,6 +279,8 @@ def check_settings(config: BackendConfig, name: str, num_envs: int, *, num_worke
         raise ValueError(
             f"num_groups={num_groups} needs a slot of every group in each of {num_workers} workers: {num_groups * num_workers} slots, not {num_envs}."
         )
+    if config.max_worker_memory is not None and name in BACKENDS and not BACKENDS[name].has_processes:
+        raise ValueError(f"max_worker_memory={config.max_worker_memory} is for worker processes, and backend={name} has none: leave it out.")
     if config.min_ready is not None:
         if deterministic:
             raise ValueError("min_ready takes slots as they come, so the data depends on timing: deterministic=true refuses it.")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import Backend, BackendConfig, Commands, Fault, OnFault, Segment
+from envs.backends.base import Backend, BackendConfig, Commands, Fault, OnFault
 from envs.base import Layout, Rows, Slots
 from envs.trial import TrialClock
 from utils.machine import resident_bytes
@@ -247,12 +247,8 @@ class GrownWorker:
 class MemoryLimit:
     """Looks now and then whether a worker process has grown too large: an environment that leaks ends nobody's run."""
 
-    def __init__(self, backend: Backend, segments: Sequence[Segment], limit: int | None, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, backend: Backend, limit: int | None, now: Callable[[], float] = time.monotonic) -> None:
         self._backend, self._limit, self._now = backend, limit, now
-        slots: defaultdict[int, list[int]] = defaultdict(list)
-        for segment in segments:
-            slots[segment.worker] += range(segment.start, segment.stop)
-        self._slots = [np.array(sorted(slots[worker])) for worker in sorted(slots)]
         self._next_look = now()
 
     def look(self) -> list[GrownWorker]:
@@ -269,17 +265,19 @@ class MemoryLimit:
             raise WorkerError(f"{beyond[0].sentence} It has only just been built anew, so a larger limit is needed.")
 
     def _beyond(self) -> list[GrownWorker]:
-        pids = self._backend.pids()
-        if self._limit is None or len(pids) != len(self._slots):  # no processes, or one has just been lost
+        limit = self._limit
+        if limit is None:
             return []
-        found: list[GrownWorker] = []
-        for pid, slots in zip(pids, self._slots, strict=True):
-            megabytes = resident_bytes([pid]) / 1e6
-            if megabytes > self._limit:
-                where = f"slots {slots[0]} to {slots[-1]}" if len(slots) > 1 else f"slot {slots[0]}"
-                said = f"The worker of {where} takes {megabytes:.0f} MB, and backend.max_worker_memory={self._limit} is its limit."
-                found.append(GrownWorker(slots, said))
-        return found
+        sizes = {slots: resident_bytes([pid]) / 1e6 for pid, slots in self._backend.processes().items()}
+        return [
+            GrownWorker(
+                np.array(slots),
+                f"The worker of {'slot' if len(slots) == 1 else 'slots'} {', '.join(map(str, slots))} takes {size:.0f} MB, "
+                f"and backend.max_worker_memory={limit} is its limit.",
+            )
+            for slots, size in sizes.items()
+            if size > limit
+        ]
 
 
 def _written(rows: Rows) -> list[NDArray[np.generic]]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import Backend, BackendConfig, Commands, Segment
+from envs.backends.base import Backend, BackendConfig, Commands
 from envs.base import Layout, Rows, Slots
 from envs.recovery import GrownWorker, MemoryLimit, Recovery, WorkerError
 from envs.trial import TrialClock
@@ -31,9 +31,7 @@ class Stepper:
     One thread at a time: a second one that calls in meanwhile gets an error, and changes nothing.
     """
 
-    def __init__(
-        self, backend: Backend, layout: Layout, clock: TrialClock, config: BackendConfig, segments: Sequence[Segment], *, strict: bool
-    ) -> None:
+    def __init__(self, backend: Backend, layout: Layout, clock: TrialClock, config: BackendConfig, *, num_groups: int, strict: bool) -> None:
         self._backend, self._layout, self._config = backend, layout, config
         self.rows, self.clock = backend.rows, clock
         num_slots = len(self.rows.reward)
@@ -44,8 +42,7 @@ class Stepper:
         self._alone = threading.Lock()
         self._closed = False
         self.recovery = Recovery(backend, layout, clock, self._commands, config, strict=strict)
-        self._memory = MemoryLimit(backend, segments, config.max_worker_memory)
-        num_groups = 1 + max(segment.group for segment in segments)
+        self._memory = MemoryLimit(backend, config.max_worker_memory)
         edges = [num_slots * group // num_groups for group in range(num_groups + 1)]
         self.groups = [SlotGroup(self, start, stop) for start, stop in zip(edges[:-1], edges[1:], strict=True)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -25,7 +25,7 @@ from policies.memory import MEMORIES
 from policies.progress import Counters, by_episode
 from policies.rollout import AgentActor, Plan, RandomActor, WaveResult, run_wave
 from policies.run_record import RunRecord
-from policies.setup import check_family, layout_of, prepare_torch, replay_shape, settle_backend, slots_of
+from policies.setup import check_family, in_process, layout_of, prepare_torch, replay_shape, settle_backend, slots_of
 from policies.snapshots import Snapshots
 from policies.training import Training
 from utils.checkpoint import CheckpointError
@@ -116,7 +116,9 @@ class Learner:
             oracle=env.oracle,
             new_episode_flag=env.max_rollouts_per_task > 1,
             deterministic=self.config.deterministic,
-            backend=replace(self.config.backend, name="serial", min_ready=None) if num_workers < self.num_parallel_workers else self.backend.backend,
+            backend=in_process(self.config.backend) if num_workers < self.num_parallel_workers else self.backend.backend,
+            if num_workers < self.num_parallel_workers
+            else self.backend.backend,
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from buffers.replay import Replay
 from envs.backends.auto import Choice, choose
+from envs.backends.base import BackendConfig
 from envs.base import EnvSpec, Layout, TaskFamily
 from envs.meta.make_env import make_family
 from policies.agents.agent import Agent, check_spaces
@@ -45,6 +47,11 @@ def settle_backend(config: Config, family: TaskFamily, agent: Agent, device: str
                 agent.act(seen, agent.initial_state(num_slots), noise)[0].cpu()
 
     return choose(family, config.backend, slots_of(config), num_workers=config.num_parallel_workers, num_groups=config.num_groups, act=act)
+
+
+def in_process(config: BackendConfig) -> BackendConfig:
+    """The same settings as far as they mean anything without workers: for the sequential run of a parallel one."""
+    return replace(config, name="serial", min_ready=None, max_worker_memory=None)
 
 
 def most_workers(config: Config) -> int:

@@ -79,9 +79,9 @@ def measure(family: TaskFamily, num_slots: int, threads: int) -> Costs:
 
 def decide(costs: Costs, config: BackendConfig, num_slots: int, *, num_workers: int | None, num_groups: int, act: float) -> Choice:
     """The choice that follows from these costs."""
-    most = num_slots // num_groups
+    most, apart = num_slots // num_groups, config.max_worker_memory is not None
     step = f"a step of {num_slots} slots takes {_text(costs.wall)}"
-    if costs.cpu < WAITS * costs.wall:
+    if costs.cpu < WAITS * costs.wall and not apart:
         waits = f"{step}, {1 - costs.cpu / costs.wall:.0%} of it waiting"
         if costs.waits_in_coroutines and num_workers in (None, 1):
             return _choice(config, "asyncio", 1, f"{waits} in coroutines")
@@ -93,11 +93,12 @@ def decide(costs: Costs, config: BackendConfig, num_slots: int, *, num_workers: 
     alone = act + costs.threaded
     spread = act + costs.wall / min(workers, cores) + ROUND_S + WORKER_S * workers
     beside = f"the policy {_text(act)}"
-    if num_workers is None and config.min_ready is None and (WORTH * alone <= spread or workers == 1):
+    here = config.min_ready is None and not apart
+    if num_workers is None and here and (WORTH * alone <= spread or workers == 1):
         own = costs.threaded < WORTH * costs.wall
         why = f"{_text(costs.threaded)} with the family's own threads" if own else "which is not worth a hand-over to processes"
         return _choice(config, "serial", 1, f"{step}, {why}; {beside}")
-    if workers == 1 and config.min_ready is None:
+    if workers == 1 and here:
         return _choice(config, "serial", 1, "one worker steps in this process")
     return _choice(config, "process", workers, f"{step} of CPU, {beside}")
 

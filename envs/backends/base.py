@@ -140,6 +140,8 @@ class Backend(ABC):
 
     can_lag: ClassVar[bool] = False
     """Whether `min_ready` means anything: some slots can be ready before others."""
+    has_processes: ClassVar[bool] = False
+    """Whether `max_worker_memory` means anything."""
     rows: Rows
     """Live rows of all N slots; those of posted slots are undefined until they are ready."""
 
@@ -174,9 +176,9 @@ class Backend(ABC):
     def render(self, slot: int, timeout: float) -> NDArray[np.uint8]:
         """An RGB picture of one slot that is not pending."""
 
-    def pids(self) -> list[int]:
-        """The worker processes, for memory displays."""
-        return []
+    def processes(self) -> dict[int, tuple[int, ...]]:
+        """The worker processes that are alive, and the slots of each."""
+        return {}
 
     @abstractmethod
     def close(self) -> None:

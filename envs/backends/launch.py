@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import resource
@@ -33,6 +34,7 @@ HELPERS = 2
 ROOT = str(Path(__file__).resolve().parents[2])
 MIB = 1 << 20
 
+_log = logging.getLogger(__name__)
 _starting = threading.Lock()
 
 
@@ -52,6 +54,10 @@ def resolve(chosen: StartMethod) -> str:
         return "forkserver" if "forkserver" in known else "spawn"
     if chosen.value not in known:
         raise BackendError(f"start_method={chosen.value} does not exist on this system; it has {', '.join(known)}.")
+    if chosen is StartMethod.fork and threading.active_count() > 1:
+        _log.warning(
+            "start_method=fork beside %d other threads: a lock that one of them holds stays locked in the worker.", threading.active_count() - 1
+        )
     return chosen.value
 
 

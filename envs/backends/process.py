@@ -49,6 +49,7 @@ class ProcessBackend(Backend):
     """
 
     can_lag = True
+    has_processes = True
     carrier: ClassVar[type[Carrier]] = SharedRows
 
     def __init__(self, blocks: Sequence[Block], layout: Layout, *, num_workers: int, num_groups: int = 1, config: BackendConfig) -> None:
@@ -103,8 +104,8 @@ class ProcessBackend(Backend):
         """Answers that came too late or twice, and were dropped."""
         return sum(worker.stale for worker in self._workers)
 
-    def pids(self) -> list[int]:
-        return [worker.pid for worker in self._workers if worker.child is not None and worker.fault is None]
+    def processes(self) -> dict[int, tuple[int, ...]]:
+        return {worker.pid: worker.slots for worker in self._workers if worker.child is not None and worker.fault is None}
 
     def close(self) -> None:
         self._finalizer()
@@ -307,14 +308,16 @@ def _shut_down(workers: list[WorkerHandle], carrier: Carrier, timeout: float) ->
     deadline = time.monotonic() + timeout
     for worker in workers:
         worker.hang_up()
-    for worker in workers:
-        worker.leave(max(0.0, deadline - time.monotonic()))
-    for worker in workers:
-        worker.kill()
-    for worker in workers:
-        worker.leave(END_WAIT_S)
-    workers.clear()
-    carrier.close()
+    try:
+        for worker in workers:
+            worker.leave(max(0.0, deadline - time.monotonic()))
+    finally:  # also after a second Ctrl-C: else multiprocessing's exit handler would wait for the hung ones for ever
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            worker.leave(END_WAIT_S)
+        workers.clear()
+        carrier.close()
 
 
 def _pickled(blueprint: Blueprint) -> bytes:

@@ -129,7 +129,9 @@ def serve(link: Link) -> None:
                         answer = hosts.run(segment, num_steps, num_resets, body)
                     else:
                         status, answer = Status.PICTURE, hosts.picture(segment, body)
-            except Exception as error:  # noqa: BLE001 - whatever an environment raises is told to the trainer as text
+            except SystemExit:
+                raise  # an end like any other: the trainer is told the exit code
+            except BaseException as error:  # noqa: BLE001 - whatever an environment raises is told to the trainer as text
                 status, answer = Status.RAISED, describe_error(error)
             write_whole(link.replies, REPLY.pack(token, status, len(answer)) + answer)
     finally:

@@ -162,7 +162,7 @@ def test_it_closes_twice_at_the_end_of_a_block_and_when_forgotten() -> None:
     processes = forgotten._backend
     slot = forgotten.remotes[0]
     del forgotten, slot
-    assert processes.pids() == [], "at once, without waiting for the garbage collector"
+    assert list(processes.processes()) == [], "at once, without waiting for the garbage collector"
 
 
 def test_a_late_answer_is_one_named_error_and_everything_is_closed() -> None:

@@ -20,7 +20,18 @@ from envs.base import Layout, Rows, TaskFamily
 from envs.meta import FAMILIES
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from tests.streams import Tamper, stream_hash, trial_streams
-from tests.toys import ACTION_DIM, CountingConfig, CountingFamily, DelayedFamily, DictCountingFamily, FaultyFamily, fall_step, noise_of, obs_of, reward_of
+from tests.toys import (
+    ACTION_DIM,
+    CountingConfig,
+    CountingFamily,
+    DelayedFamily,
+    DictCountingFamily,
+    FaultyFamily,
+    fall_step,
+    noise_of,
+    obs_of,
+    reward_of,
+)
 from utils.seeding import episode_seeds
 
 NUM_SLOTS = 9

@@ -286,7 +286,7 @@ def test_a_forgotten_manager_closes_itself() -> None:
 def test_a_forgotten_backend_closes_itself() -> None:
     family = CountingFamily()
     backend = ProcessBackend([Block(lambda: family, 0, 2)], Layout(family.spec), num_workers=2, config=BackendConfig())
-    pids = backend.pids()
+    pids = list(backend.processes())
     del backend
     gc.collect()
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)

@@ -78,7 +78,7 @@ def test_a_killed_worker_is_one_fault_and_its_successor_gives_the_same_rows(kind
     with Slots(kind, groups=groups) as slots:
         slots.go(reset=True)
         slots.go()
-        os.kill(slots.backend.pids()[1], signal.SIGKILL)
+        os.kill(list(slots.backend.processes())[1], signal.SIGKILL)
         slots.post()
         ready, (fault,) = slots.backend.wait(EVERYONE, 20.0)
         lost = [2, 3] if groups == 1 else [1, 4]
@@ -97,7 +97,7 @@ def test_a_killed_worker_is_one_fault_and_its_successor_gives_the_same_rows(kind
 def test_a_slot_that_is_lost_and_not_restored_is_a_fault_at_once(kind: Kind) -> None:
     with Slots(kind) as slots:
         slots.go(reset=True)
-        os.kill(slots.backend.pids()[1], signal.SIGKILL)
+        os.kill(list(slots.backend.processes())[1], signal.SIGKILL)
         slots.post()
         assert len(slots.backend.wait(EVERYONE, 20.0)[1]) == 1
         slots.go(0, 1, 4, 5)
@@ -130,7 +130,7 @@ def test_a_hung_worker_is_ended_at_its_deadline_and_replaced(kind: Kind, fault: 
     family = CountingFamily(CountingConfig(falls=False)) if fault == "stopped" else FaultyFamily(fault=fault, at=1, task_above=5.0)
     with Slots(kind, family) as slots:
         slots.go(reset=True)
-        old = slots.backend.pids()[1]
+        old = list(slots.backend.processes())[1]
         if fault == "stopped":
             os.kill(old, signal.SIGSTOP)
         slots.post()
@@ -156,7 +156,7 @@ def test_somebody_who_watched_the_clock_may_wait_no_longer(kind: Kind) -> None:
 def test_several_workers_are_lost_and_restored_together(kind: Kind) -> None:
     with Slots(kind) as slots:
         slots.go(reset=True)
-        for pid in slots.backend.pids():
+        for pid in list(slots.backend.processes()):
             os.kill(pid, signal.SIGKILL)
         slots.post()
         ready, faults = slots.backend.wait(EVERYONE, 20.0)
@@ -170,7 +170,7 @@ def test_what_cannot_be_built_anew_is_a_fault_and_may_be_tried_again(kind: Kind,
     broken = tmp_path / "broken"
     with Slots(kind, DoingFamily(nothing, str(broken))) as slots:
         slots.go(reset=True)
-        os.kill(slots.backend.pids()[1], signal.SIGKILL)
+        os.kill(list(slots.backend.processes())[1], signal.SIGKILL)
         slots.post()
         slots.backend.wait(EVERYONE, 20.0)
         broken.touch()
@@ -185,7 +185,7 @@ def test_what_cannot_be_built_anew_is_a_fault_and_may_be_tried_again(kind: Kind,
 def test_no_process_to_be_had_is_a_fault_and_may_be_tried_again(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     with Slots(kind) as slots:
         slots.go(reset=True)
-        os.kill(slots.backend.pids()[1], signal.SIGKILL)
+        os.kill(list(slots.backend.processes())[1], signal.SIGKILL)
         slots.post()
         slots.backend.wait(EVERYONE, 20.0)
         with monkeypatch.context() as patch:
@@ -202,7 +202,7 @@ def test_first_ready_does_not_wait_for_a_hung_one_but_returns_at_a_death(kind: K
         slots.post()
         ready, faults = slots.backend.wait(EVERYONE, 20.0, min_ready=4)
         assert ready.tolist() == [0, 1, 4, 5] and not faults
-        os.kill(slots.backend.pids()[1], signal.SIGKILL)
+        os.kill(list(slots.backend.processes())[1], signal.SIGKILL)
         ready, (fault,) = slots.backend.wait(np.array([2, 3]), 20.0, min_ready=1)
         assert not len(ready) and fault.lost == (2, 3)
 
@@ -220,11 +220,11 @@ def test_first_ready_has_deadlines_too(kind: Kind) -> None:
 def test_a_picture_that_cannot_be_drawn_leaves_the_worker_as_it_was(kind: Kind) -> None:
     with Slots(kind, FaultyFamily(fault="raise", where="render", task_above=5.0)) as slots:
         slots.go(reset=True)
-        before = slots.backend.pids()
+        before = list(slots.backend.processes())
         with pytest.raises(RuntimeError, match="picture of slot 3 could not be drawn: the environment raised ValueError: the toy is broken"):
             slots.backend.render(3, 20.0)
         slots.go()
-        assert slots.backend.pids() == before
+        assert list(slots.backend.processes()) == before
 
 
 @pytest.mark.parametrize("method", [StartMethod.forkserver, StartMethod.fork])
@@ -236,7 +236,7 @@ def test_twenty_kills_leave_nothing(kind: Kind, method: StartMethod) -> None:
     commands.reset[:] = True
     try:
         for number in range(20):
-            os.kill(backend.pids()[number % 2], signal.SIGKILL)
+            os.kill(list(backend.processes())[number % 2], signal.SIGKILL)
             backend.post(slots, commands)
             ready, (fault,) = backend.wait(slots, 20.0)
             assert fault.lost == (number % 2,) and ready.tolist() == [1 - number % 2]
@@ -245,7 +245,7 @@ def test_twenty_kills_leave_nothing(kind: Kind, method: StartMethod) -> None:
             assert backend.wait(slots, 20.0)[1] == []
             files.append(len(os.listdir("/dev/fd")))
         assert files == [files[0]] * 20
-        assert len(backend.pids()) == 2 and backend.stale_answers == 0
+        assert len(list(backend.processes())) == 2 and backend.stale_answers == 0
     finally:
         backend.close()
 
