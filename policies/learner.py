@@ -117,8 +117,6 @@ class Learner:
             new_episode_flag=env.max_rollouts_per_task > 1,
             deterministic=self.config.deterministic,
             backend=in_process(self.config.backend) if num_workers < self.num_parallel_workers else self.backend.backend,
-            if num_workers < self.num_parallel_workers
-            else self.backend.backend,
         )
 
     @property
