@@ -141,6 +141,8 @@ def test_neighbours_that_die_at_random_moments_are_replaced(name: str) -> None:
     def burst(*_: object) -> None:
         if bursts and rng.random() < 0.25:
             bursts.pop()
+            for thread in killer.threads:  # late blows of several bursts would add up to a crash loop
+                thread.join()
             for pid in manager.pids:
                 killer.strike(pid, rng.uniform(0, 0.002))
 
