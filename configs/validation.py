@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from envs.backends import BACKENDS
 from envs.backends.base import BackendError
 from envs.backends.launch import check_startable
+from envs.checks import check_settings
 from envs.meta import FAMILIES
-from envs.parallel_env_manager import check_settings
 from policies.agents.base import Arch
 from policies.algorithms import ALGORITHMS
 from policies.config import Config, DeviceName
@@ -72,7 +72,7 @@ def _workers(config: Config) -> Iterator[str]:
             yield str(error)
     if most > 1 and backend.name != "thread":
         try:
-            check_startable(2 * most)  # to train, and to evaluate
+            check_startable(most, twice=True)  # to train, and to evaluate
         except BackendError as error:
             yield str(error)
     available = multiprocessing.get_all_start_methods()

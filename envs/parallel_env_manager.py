@@ -14,15 +14,27 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from envs.backends import BACKENDS
-from envs.backends.base import Backend, BackendConfig, Block, Factory, OnFault
+from envs.backends.base import Backend, BackendConfig, Block, Factory
 from envs.base import ActionSpace, EnvSpec, Layout, Rows, TaskFamily
+from envs.checks import (
+    TrialDroppedError,
+    check_settings,
+    checked_actions,
+    checked_command,
+    checked_seed,
+    checked_slot,
+    checked_starts,
+    checked_task,
+    chosen_slots,
+    listed,
+)
 from envs.recovery import EnvCrashLoopError, FaultCounts, WorkerError
 from envs.stepping import SlotGroup, Start, Stepper
 from envs.trial import TrialClock
 
-__all__ = ["EnvCrashLoopError", "ParallelEnvManager", "Remote", "SlotGroup", "Start", "WorkerError"]
+__all__ = ["EnvCrashLoopError", "ParallelEnvManager", "Remote", "SlotGroup", "Start", "TrialDroppedError", "WorkerError"]
 
-_FLAGS = ("episode_start", "trial_start", "trial_end", "terminated", "truncated")
+_FLAGS = ("valid", "episode_start", "trial_start", "trial_end", "terminated", "truncated")
 
 
 class Remote:
@@ -40,21 +52,18 @@ class Remote:
 
     def send(self, command: tuple[str, Any]) -> None:
         """Post one command to the slot."""
-        name, payload = command
+        name, payload = checked_command(command)
         if name == "reset":
-            unknown = set(payload or {}) - {"task", "seed"}
-            if unknown:
-                raise ValueError(f"A reset takes 'task' and 'seed', not {sorted(unknown)}.")
-            self._manager._stepper.post_starts({self._slot: self._manager._start(**(payload or {}))})
-        elif name == "step":
-            self._manager._stepper.post_step(self._slot, _checked_actions(payload, self._manager.single_action_space, one=True))
+            self._manager._stepper.post_starts({self._slot: self._manager._start(**payload)})
         else:
-            raise ValueError(f"A slot knows 'reset' and 'step', not {name!r}.")
+            self._manager._stepper.post_step(self._slot, checked_actions(payload, self._manager.single_action_space))
 
     def recv(self) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Wait for the answer to the last `send`."""
+        """Wait for the answer to the last `send`; a `TrialDroppedError` where the trial was given up after a fault."""
         manager, slot = self._manager, self._slot
+        manager.check_kept(slot)  # another's fault may have told already, and then nothing is owed
         manager._stepper.collect([slot])
+        manager.check_kept(slot)
         rows = manager.rows
         obs = {key: part[slot].copy() for key, part in rows.obs.items()} if isinstance(rows.obs, dict) else rows.obs[slot].copy()
         return obs, float(rows.reward[slot]), bool(rows.terminated[slot]), bool(rows.truncated[slot]), manager.info_of(slot)
@@ -64,10 +73,10 @@ class ParallelEnvManager:
     """N slots of one family, or of several factories, each reset with its own task; a context manager, for one thread at a time.
 
     `families` is one family, or one factory per slot (a slot's `rows.label` says which of the distinct factories made it). A trial is
-    `episodes_per_trial` episodes of its task. `num_workers` of 1 steps in this process; more start worker processes with a shard of the
-    slots each, uneven by one at most. What is collected depends on none of the backend's settings. `num_groups` of 2 lets one half of the
-    slots step while the other's actions are computed (see `groups`); like N it is part of the experiment. `deterministic` refuses the
-    settings that would let timing or faults change the data.
+    `episodes_per_trial` episodes of its task. `num_workers` workers have a shard of the slots each, uneven by one at most; unless `backend`
+    says otherwise they are processes, and a single one is this process. What is collected depends on none of the backend's settings.
+    `num_groups` of 2 lets one half of the slots step while the other's actions are computed (see `groups`); like N it is part of the
+    experiment. `deterministic` refuses the settings that would let timing or faults change the data.
 
         with ParallelEnvManager(family, num_envs=12, num_workers=6, episodes_per_trial=2) as manager:
             rows = manager.reset()
@@ -207,11 +216,14 @@ class ParallelEnvManager:
 
     def reset(self, tasks: ArrayLike | None = None, seeds: Sequence[int] | None = None, slots: Sequence[int] | None = None) -> Rows:
         """Start a trial in these slots (default: all), each of its own task and seed (default: drawn by the manager)."""
-        order = _chosen_slots(
-            slots, self.num_envs, tasks=None if tasks is None else len(np.asarray(tasks)), seeds=None if seeds is None else len(seeds)
-        )
-        drawn = self.sample_tasks(len(order)) if tasks is None else np.asarray(tasks, np.float64)
-        starts = {int(slot): self._start(drawn[i], None if seeds is None else seeds[i]) for i, slot in enumerate(order)}
+        order = chosen_slots(slots, self.num_envs)
+        count = len(order)
+        if not count:
+            raise ValueError("reset got no slots: name at least one in slots=, or leave it out for all of them.")
+        vectors = None if tasks is None else [checked_task(task, self.spec) for task in listed(tasks, "tasks", count)]
+        numbers = None if seeds is None else [checked_seed(seed) for seed in listed(seeds, "seeds", count)]
+        drawn = self.sample_tasks(count) if vectors is None else vectors
+        starts = {slot: self._start(drawn[i], None if numbers is None else numbers[i]) for i, slot in enumerate(order.tolist())}
         self._stepper.post_starts(starts)
         self._stepper.collect(np.sort(order))
         return self.rows
@@ -222,11 +234,8 @@ class ParallelEnvManager:
         The action at the last row of an episode is ignored: the next row starts the next episode. A slot whose trial has ended, or was given
         up after a fault (`dropped`), waits (`rows.valid` is False there) until it is started again.
         """
-        if np.shape(actions) != self.action_space.shape:
-            raise ValueError(f"step needs actions of shape {self.action_space.shape}, one per slot; it got {np.shape(actions)}.")
-        actions = _checked_actions(actions, self.single_action_space)
-        fresh = {int(slot): _checked(start, self.spec) for slot, start in (starts or {}).items()}
-        _chosen_slots(list(fresh), self.num_envs)
+        actions = checked_actions(actions, self.single_action_space, self.num_envs)
+        fresh = checked_starts(starts, self.spec, self.num_envs) if starts else {}
         if not fresh and not self._clock.has_begun:
             raise RuntimeError("No trial has begun: reset() comes before step().")
         self._stepper.check_settled()
@@ -243,20 +252,26 @@ class ParallelEnvManager:
 
     def render(self, slot: int) -> NDArray[np.uint8]:
         """An RGB picture of one slot."""
-        if not 0 <= slot < self.num_envs:
-            raise ValueError(f"There is no slot {slot}; there are 0 to {self.num_envs - 1}.")
-        return self._stepper.render(slot)
+        return self._stepper.render(checked_slot(slot, self.num_envs))
 
     def info_of(self, slot: int) -> dict[str, Any]:
-        """What is known of one slot's row, as a dict."""
-        rows = self.rows
+        """What is known of one slot's row, as a dict; without `valid` it is an old one."""
+        rows, slot = self.rows, checked_slot(slot, self.num_envs)
         flags = {name: bool(getattr(rows, name)[slot]) for name in _FLAGS}
         own = {name: float(value) for name, value in zip(self.spec.info_names, rows.info[slot], strict=True)}
+        flags["dropped"] = bool(self.dropped[slot])
         return {"task": rows.task[slot].copy(), "episode": int(self._clock.episode[slot]), **flags, **own}
 
+    def check_kept(self, slot: int) -> None:
+        """A `TrialDroppedError` if the trial of this slot was given up after a fault, and no other has begun."""
+        if self.dropped[slot]:
+            raise TrialDroppedError(slot)
+
     def _start(self, task: ArrayLike | None = None, seed: int | None = None) -> Start:
-        vector = self.sample_tasks(1)[0] if task is None else np.asarray(task, np.float64)
-        return _checked(Start(vector, int(self._rng.integers(2**63)) if seed is None else int(seed)), self.spec)
+        given = None if task is None else checked_task(task, self.spec)
+        number = None if seed is None else checked_seed(seed)
+        vector = checked_task(self.sample_tasks(1)[0], self.spec) if given is None else given
+        return Start(vector, int(self._rng.integers(2**63)) if number is None else number)
 
     # -- the end -------------------------------------------------------------------------------------------------------------------------
 
@@ -269,69 +284,6 @@ class ParallelEnvManager:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def check_settings(config: BackendConfig, name: str, num_envs: int, *, num_workers: int, num_groups: int, deterministic: bool) -> None:
-    """Refuse what cannot be, before anything is started."""
-    if not 1 <= num_workers <= num_envs:
-        raise ValueError(f"num_workers={num_workers} must be between 1 and the number of slots, {num_envs}.")
-    if not 1 <= num_groups <= num_envs // num_workers:
-        raise ValueError(
-            f"num_groups={num_groups} needs a slot of every group in each of {num_workers} workers: {num_groups * num_workers} slots, not {num_envs}."
-        )
-    if config.max_worker_memory is not None and name in BACKENDS and not BACKENDS[name].has_processes:
-        raise ValueError(f"max_worker_memory={config.max_worker_memory} is for worker processes, and backend={name} has none: leave it out.")
-    if config.min_ready is not None:
-        if deterministic:
-            raise ValueError("min_ready takes slots as they come, so the data depends on timing: deterministic=true refuses it.")
-        if name in BACKENDS and not BACKENDS[name].can_lag:
-            able = [other for other, kind in BACKENDS.items() if kind.can_lag]
-            raise ValueError(f"min_ready has no meaning on backend={name}; it works on {', '.join(able)}.")
-        if num_groups > 1:
-            raise ValueError(f"min_ready={config.min_ready} and num_groups={num_groups} exclude each other: both decide who waits for whom.")
-        if config.min_ready > num_envs:
-            raise ValueError(f"min_ready={config.min_ready} can never be reached with {num_envs} slots.")
-    if deterministic and config.on_fault is OnFault.drop:
-        raise ValueError("on_fault=drop gives trials up, so the data depends on faults: deterministic=true refuses it.")
-
-
-def _checked(start: Start, spec: EnvSpec) -> Start:
-    """The same start, if a trial can begin like that."""
-    if start.task.shape != (spec.task_dim,):
-        raise ValueError(f"A task of {spec.name} is a vector of {spec.task_dim} numbers; got shape {start.task.shape}.")
-    if not np.isfinite(start.task).all() or not 0 <= start.seed < 2**64:
-        raise ValueError(f"A trial needs a finite task and a seed from 0 to 2**64 - 1; got {start.task.tolist()} and {start.seed}.")
-    return start
-
-
-def _checked_actions(actions: Any, space: ActionSpace, *, one: bool = False) -> NDArray[Any]:
-    """The same actions (of all slots, or of one), if the space has them."""
-    given = np.asarray(actions)
-    if one and given.shape != space.shape:
-        raise ValueError(f"An action has shape {space.shape}; got {given.shape}.")
-    if isinstance(space, spaces.Box):
-        fine = (given >= space.low) & (given <= space.high)
-    elif np.issubdtype(given.dtype, np.integer):
-        low = space.start if isinstance(space, spaces.Discrete) else 0
-        fine = (given >= low) & (given < low + (space.n if isinstance(space, spaces.Discrete) else space.nvec))
-    else:
-        raise ValueError(f"Actions of {space} are whole numbers, not {given.dtype}.")
-    if not fine.all():
-        place = np.argwhere(~fine)[0]
-        where = "" if one else f" of slot {place[0]}"
-        raise ValueError(f"The action{where} is not in {space}: {(given if one else given[place[0]]).tolist()}.")
-    return given
-
-
-def _chosen_slots(slots: Sequence[int] | None, num_envs: int, **lengths: int | None) -> NDArray[np.int64]:
-    """The slots of a reset, in the order given; whatever else was given must be as many."""
-    chosen = np.arange(num_envs) if slots is None else np.asarray(slots, np.int64)
-    if len(set(chosen.tolist())) < len(chosen) or any(not 0 <= slot < num_envs for slot in chosen):
-        raise ValueError(f"slots={chosen.tolist()} must be different numbers from 0 to {num_envs - 1}.")
-    for name, length in lengths.items():
-        if length is not None and length != len(chosen):
-            raise ValueError(f"reset got {length} {name} for {len(chosen)} slots.")
-    return chosen
 
 
 def _blocks(families: TaskFamily | Sequence[Factory], num_envs: int | None) -> tuple[list[Block], list[TaskFamily]]:

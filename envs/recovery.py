@@ -7,6 +7,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,8 +55,9 @@ class FaultCounts:
 class Recovery:
     """Remembers what every running trial was told, and re-runs it after a fault.
 
-    A trial is a function of its task, its seed and its actions, so the rows after a restart are those of a run without the fault. Where the
-    last row comes out differently the environment is not deterministic: its trial is given up, never stitched together.
+    A trial is a function of its task, its seed and its actions, so the rows after a restart are those of a run without the fault. Where any
+    of the rows until then comes out differently the environment is not deterministic: its trial is given up, never stitched together. (What
+    no row has shown yet cannot be compared.)
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Recovery:
         self._replays = not self._raises or config.max_worker_memory is not None
         self._failures: defaultdict[int, deque[float]] = defaultdict(deque)
         self._place: dict[int, tuple[tuple[int, ...], int]] = {}
+        self._told_of: set[str] = set()
         if not self._replays:
             return
         longest = clock.episodes_per_trial * (clock.max_episode_steps + 1)
@@ -89,6 +92,8 @@ class Recovery:
         self._actions = np.zeros((num_slots, longest, *commands.action.shape[1:]), commands.action.dtype)
         self._kept = self._rows.copy()
         self._rerun = Commands.empty(self._rows)
+        self._shown = Digest(layout, self._rows)
+        self._reshown = Digest(layout, self._rows)
 
     # -- what is remembered --------------------------------------------------------------------------------------------------------------
 
@@ -97,6 +102,7 @@ class Recovery:
         self.dropped[slots] = False
         if self._replays:
             self._told[slots] = 0
+            self._shown.begin(slots)
 
     def posted(self, slots: NDArray[np.int64]) -> None:
         """These slots are given their commands."""
@@ -112,6 +118,10 @@ class Recovery:
             return
         for kept, row in zip(_written(self._kept), _written(self._rows), strict=True):
             kept[slots] = row[slots]
+        self._shown.add(slots)
+        if self._place:  # whoever gets on is in no crash loop
+            for slot in np.arange(len(self.dropped))[slots].tolist():
+                self._place.pop(slot, None)
 
     # -- after a fault -------------------------------------------------------------------------------------------------------------------
 
@@ -125,7 +135,7 @@ class Recovery:
         lost = {slot for one in grown for slot in one.slots.tolist()}
         while True:
             if faults:
-                reasons += ["\n".join(self.report(fault)) for fault in faults]
+                reasons += [self._once(fault) for fault in faults]
                 lost.update(slot for fault in faults for slot in (*fault.slots, *fault.lost))
                 culprits = {slot for fault in faults for slot in fault.slots}
                 self._charge(culprits, faults)
@@ -170,6 +180,7 @@ class Recovery:
         known = self._told[slots] - pending[slots]
         episode = np.full(len(self._told), -1)
         rerun = self._rerun
+        self._reshown.begin(slots)
         for at in range(int(known.max(initial=0))):
             now = slots[known > at]
             resets = now[self._was_reset[now, at]]
@@ -182,22 +193,20 @@ class Recovery:
             _, faults = self._backend.wait(now, self._config.call_timeout_s)
             if faults:
                 return faults
+            self._reshown.add(now)
         self._compare(slots[known > 0], pending)
         return []
 
     def _compare(self, slots: NDArray[np.int64], pending: NDArray[np.bool_]) -> None:
-        """Drop the trials whose last row is not what it was, and show the others' as it was delivered."""
-        whole = len(self._rows.reward)
-        fresh, known = (self._layout.part(rows, 0, whole) for rows in (self._rows, self._kept))
+        """Drop the trials whose rows are not what they were, and show the others' last row as it was delivered."""
         for slot in slots.tolist():
-            same = all(_same(one[slot], other[slot]) for one, other in zip(_written(fresh)[2:], _written(known)[2:], strict=True))
-            if same:
+            if self._shown.value[slot] == self._reshown.value[slot]:
                 for kept, row in zip(_written(self._kept), _written(self._rows), strict=True):
                     row[slot] = kept[slot]
                 continue
             sentence = (
                 f"The environment {self._layout.spec.name} is not deterministic: re-running the trial of slot {slot} "
-                f"(task {self._rows.task[slot].tolist()}, trial seed {self._clock.trial_seed[slot]}) gave another row"
+                f"(task {self._rows.task[slot].tolist()}, trial seed {self._clock.trial_seed[slot]}) gave other rows"
             )
             if self._strict:
                 raise WorkerError(f"{sentence}, so deterministic=true cannot be kept after a fault.")
@@ -224,6 +233,14 @@ class Recovery:
 
     def _text(self, faults: Sequence[Fault]) -> str:
         return "\n".join(line for fault in faults for line in self.report(fault))
+
+    def _once(self, fault: Fault) -> str:
+        """A fault in words; a traceback that was shown before is not shown again."""
+        lines = self.report(fault)
+        if fault.traceback in self._told_of:
+            return lines[0]
+        self._told_of.add(fault.traceback)
+        return "\n".join(lines)
 
     def report(self, fault: Fault) -> list[str]:
         """A fault in words: which slots were doing what, what went wrong, and the original traceback."""
@@ -280,11 +297,36 @@ class MemoryLimit:
         ]
 
 
+class Digest:
+    """[N] a number for everything that the environments have shown in a trial so far, row after row, bit for bit."""
+
+    def __init__(self, layout: Layout, rows: Rows) -> None:
+        own = layout.part(rows, 0, len(rows.reward))
+        rng = np.random.default_rng(0)
+        self._words: list[tuple[NDArray[np.unsignedinteger[Any]], NDArray[np.uint64]]] = []
+        for array in (own.terminated[:, None], own.reward[:, None], *(own.obs.values() if isinstance(own.obs, dict) else [own.obs])):
+            bits = array.view(np.dtype(f"u{array.itemsize}"))
+            self._words.append((bits, rng.integers(2**64, size=bits.shape[1:], dtype=np.uint64) | np.uint64(1)))
+        self.value = np.zeros(len(rows.reward), np.uint64)
+
+    def begin(self, slots: NDArray[np.int64]) -> None:
+        """Nothing has been shown yet."""
+        self.value[slots] = 0
+
+    def add(self, slots: Slots) -> None:
+        """Take in the rows that are there now."""
+        total = self.value[slots] * _STEP
+        for bits, weights in self._words:
+            part = bits[slots] * weights
+            total += part.reshape(len(part), -1).sum(1, dtype=np.uint64)
+        self.value[slots] = total
+
+
+_STEP = np.uint64(6364136223846793005)
+"""An odd multiplier, so that the order of rows matters (Knuth, TAOCP 2, 3.3.4)."""
+
+
 def _written(rows: Rows) -> list[NDArray[np.generic]]:
-    """The arrays that environments write; those that tell whether a re-run is the same come last."""
+    """The arrays that environments write."""
     obs = list(rows.obs.values()) if isinstance(rows.obs, dict) else [rows.obs]
-    return [rows.truncated, rows.info, rows.terminated, rows.reward, *obs]
-
-
-def _same(one: NDArray[np.generic], other: NDArray[np.generic]) -> bool:
-    return one.tobytes() == other.tobytes()
+    return [rows.terminated, rows.truncated, rows.reward, rows.info, *obs]

@@ -52,6 +52,8 @@ class Stepper:
         """One row further in every slot of this part whose trial goes on and whose last row is there; a new trial in those of `starts`."""
         with _Turn(self):
             rows, commands, clock = self.rows, self._commands, self.clock
+            if starts:
+                self._refuse_pending(np.fromiter(starts, np.int64, len(starts)))
             able = clock.running[part] & ~self._pending[part]
             chosen = np.flatnonzero(able)
             slots: Slots = part if len(chosen) == len(able) else chosen + part.start
@@ -71,14 +73,14 @@ class Stepper:
     def post_starts(self, starts: Mapping[int, Start]) -> None:
         """Start trials in these slots."""
         with _Turn(self):
-            self._refuse_pending("recv() it before the next send()", np.fromiter(starts, np.int64, len(starts)))
+            self._refuse_pending(np.fromiter(starts, np.int64, len(starts)))
             self._post(self._arm(starts))
 
     def post_step(self, slot: int, action: Any) -> None:
         """One row further in one slot."""
         with _Turn(self):
             slots = np.array([slot])
-            self._refuse_pending("recv() it before the next send()", slots)
+            self._refuse_pending(slots)
             if not self.clock.running[slot]:
                 raise RuntimeError(f"Slot {slot} has no running trial: send it a reset first.")
             self._commands.reset[slot] = self.rows.ended[slot]
@@ -102,6 +104,9 @@ class Stepper:
         grown = self._memory.look()  # now, since nobody needs the rows any more that were there before the post
         if grown:
             self._mend(lambda: self._recycle(grown))
+            slots = slots[self.clock.running[slots]]  # an environment that is not deterministic has lost its trial by that
+            if not len(slots):
+                return
         if self._config.min_ready is not None:
             self._posted_at[slots] = time.monotonic()
         self._pending[slots] = True
@@ -112,17 +117,17 @@ class Stepper:
         """An error if any slot owes an answer (with `min_ready` some always may)."""
         with _Turn(self):
             if self._config.min_ready is None:
-                self._refuse_pending("recv() it before step()", slice(None))
+                self._refuse_pending(slice(None))
 
-    def _refuse_pending(self, instead: str, slots: Slots) -> None:
+    def _refuse_pending(self, slots: Slots) -> None:
         owed = self._indices[slots][self._pending[slots]]
         if len(owed):
-            raise RuntimeError(f"Slots {owed.tolist()} still owe an answer: {instead}.")
+            raise RuntimeError(f"Slots {owed.tolist()} still owe an answer: recv() it first, or abandon() all trials.")
 
     def render(self, slot: int) -> NDArray[np.uint8]:
         """A picture of one slot."""
         with _Turn(self):
-            self._refuse_pending("recv() it before render()", np.array([slot]))
+            self._refuse_pending(np.array([slot]))
             return self._backend.render(slot, self._config.call_timeout_s)
 
     # -- collecting ----------------------------------------------------------------------------------------------------------------------
@@ -146,9 +151,11 @@ class Stepper:
     def drain(self) -> None:
         """Wait for whatever is still owed, and forget all trials."""
         owed = np.flatnonzero(self._pending)
-        if len(owed) and not self._closed:
+        if len(owed):
             self.collect(owed)
-        self.clock.forget(slice(None))
+        with _Turn(self):
+            self.clock.forget(slice(None))
+            self.recovery.dropped[:] = False
 
     def _collect(self, slots: NDArray[np.int64], min_ready: int | None) -> None:
         """Wait for the rows of these slots, and let the clock mark them."""

@@ -120,22 +120,26 @@ class VariBadWrapper(gymnasium.Env[Any, Any]):
         task = (options or {}).get("task")
         tasks = self._manager.sample_tasks(1, rng=self.np_random) if task is None else [task]
         self._manager.reset(tasks, seeds=[int(self.np_random.integers(2**63))])
-        self._running = True
+        self._arrived(trial_end=False)
         return self._obs(), self._info()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One step of the inner episode; after its last row, the start of the next (the action is ignored)."""
+        """One step of the inner episode; after its last row, the start of the next (the action is ignored).
+
+        A trial that is given up after a fault ends with a `TrialDroppedError`; `reset` starts another.
+        """
         if not self._running:
             raise gymnasium.error.ResetNeeded("The trial is over, or was never started: call reset().")
         rows = self._manager.step(np.asarray(action)[None])
+        self._arrived(trial_end=bool(rows.trial_end[0]))
         reward, trial_end = float(rows.reward[0]), bool(rows.trial_end[0])
         terminated, truncated = bool(rows.terminated[0]), bool(rows.truncated[0])
         obs, info = self._obs(), self._info()
         if self._boundary is Boundary.legacy and (terminated or truncated) and not trial_end:
             self._manager.step(np.asarray(action)[None])
+            self._arrived(trial_end=False)
             info["start_state"] = self._obs()
             obs = self._with_flag(obs)
-        self._running = not trial_end
         return obs, reward, terminated and trial_end, truncated and trial_end, info
 
     def render(self) -> Any:
@@ -145,6 +149,11 @@ class VariBadWrapper(gymnasium.Env[Any, Any]):
     def close(self) -> None:
         """Free the environment."""
         self._manager.close()
+
+    def _arrived(self, *, trial_end: bool) -> None:
+        """The row of a trial that goes on unless this is its end; an error if it was given up instead."""
+        self._running = not (trial_end or self._manager.dropped[0])
+        self._manager.check_kept(0)
 
     def _obs(self) -> Any:
         obs = self._manager.rows.obs

@@ -64,7 +64,9 @@ class Config:
     train: TrainConfig
     evaluation: EvaluationConfig
     wandb: WandbConfig
-    num_parallel_workers: int | None = option(None, "worker processes or threads; 1 steps in this process; null: as the backend needs", low=1)
+    num_parallel_workers: int | None = option(
+        None, "worker processes or threads; in place of a single one, backend=auto mostly takes this process; null: as the backend needs", low=1
+    )
     num_slots: int | None = option(None, "N, environments stepped together, part of the experiment; null: num_rollouts_per_iter, at most 64", low=1)
     num_groups: int = option(1, "2: half of the slots step while the others' actions are computed; part of the experiment, as N is", low=1, high=4)
     seed: int = option(0, "root of every random stream", low=0)

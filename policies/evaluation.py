@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def curves_of(metrics: Mapping[str, Any]) -> dict[str, list[float]]:
     for key, value in metrics.items():
         parts = key.split("/")
         if parts[0] == "eval" and parts[-1].startswith("return_episode_"):
-            found.setdefault("/".join(parts[1:-1]), []).append(value)
+            found.setdefault("/".join(parts[1:-1]), []).append(math.nan if value is None else value)  # JSON has no NaN
     return found
 
 

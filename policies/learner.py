@@ -16,7 +16,7 @@ import torch
 from buffers.replay import Replay
 from envs.base import TaskFamily
 from envs.meta.make_env import make_family
-from envs.parallel_env_manager import ParallelEnvManager
+from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from policies.agents.base import AgentSpec
 from policies.algorithms import ALGORITHMS
 from policies.config import Config
@@ -175,6 +175,8 @@ class Learner:
         actor = RandomActor(env.single_action_space) if random_actions else AgentActor(self.agent, device=self.device)
         plan = Plan(self.config.seed, phase, first, tasks)
         result = run_wave(env, actor, plan, sink=self.replay, watch=self.watch, tick=self.tick)
+        if result.dropped.all():
+            raise WorkerError(f"All {num_rollouts} trials of a collection were given up after faults: there is nothing to learn from.")
         counters.count(result, warmup=random_actions)
         return result
 

@@ -257,6 +257,8 @@ class _Seat:
         self._act = wave.actor.seat(manager, group)
         like = wave.actor.draw_noise(np.random.default_rng(0), 1)
         self._noise = np.zeros((group.size, manager.rows_per_trial, *like.shape[1:]), like.dtype)
+        self._return, self._length, self._succeeded = np.zeros(group.size), np.zeros(group.size, np.int64), np.zeros(group.size, np.bool_)
+        """[n] of the episode that the slot is in."""
         success = manager.spec.success
         self._success = manager.spec.info_names.index(success) if success else None
 
@@ -273,21 +275,31 @@ class _Seat:
         self.time += rows.valid
 
     def count(self) -> NDArray[np.int64]:
-        """Take the rows into the result; the slots that have one."""
-        rows, wave, result = self.group.rows, self._wave, self._wave.result
-        if self.group.dropped.any():
-            lost = self.trial[self.group.dropped]
-            result.dropped[lost] = True
-            wave.rows_of_trial[lost] = 0
-        slots = np.flatnonzero(rows.valid)
-        trial, episode, acting = self.trial[slots], self.group.episode[slots], ~rows.ended[slots]
-        result.returns[trial, episode] += rows.reward[slots]
-        result.lengths[trial, episode] += acting
+        """Take the rows in; the slots that have one. What an episode came to is in the result when it has ended."""
+        rows, group, result = self.group.rows, self.group, self._wave.result
+        if group.dropped.any():
+            result.dropped[self.trial[group.dropped & (self.trial >= 0)]] = True
+        valid, ended = rows.valid, rows.ended & rows.valid
+        acting = valid & ~ended
+        np.add(self._return, rows.reward, out=self._return, where=valid)
+        self._length += acting
         result.env_steps += int(np.count_nonzero(acting))
         if self._success is not None:
-            result.successes[trial, episode] |= rows.info[slots, self._success] > 0
-        wave.rows_of_trial[trial] += 1
-        return slots
+            self._succeeded |= valid & (rows.info[:, self._success] > 0)
+        if ended.any():
+            self._conclude(np.flatnonzero(ended))
+        return np.flatnonzero(valid)
+
+    def _conclude(self, slots: NDArray[np.int64]) -> None:
+        """The episodes in these slots have ended."""
+        result, at = self._wave.result, (self.trial[slots], self.group.episode[slots])
+        result.returns[at], result.lengths[at], result.successes[at] = self._return[slots], self._length[slots], self._succeeded[slots]
+        self._forget(slots)
+        over = slots[self.group.rows.trial_end[slots]]
+        self._wave.rows_of_trial[self.trial[over]] = self.time[over] + 1
+
+    def _forget(self, slots: NDArray[np.int64]) -> None:
+        self._return[slots], self._length[slots], self._succeeded[slots] = 0.0, 0, False
 
     def act(self) -> NDArray[Any]:
         """Actions of all slots."""
@@ -305,6 +317,7 @@ class _Seat:
     def _next(self, free: NDArray[np.int64]) -> dict[int, Start]:
         """The next trials, one for each free slot as far as they go."""
         starts = {}
+        self._forget(free)  # where a trial was given up, its episode has not ended
         for slot, (trial, start, noise) in zip(free.tolist(), self._wave.take(len(free)), strict=False):
             starts[slot], self.trial[slot], self._noise[slot] = start, trial, noise
             self.time[slot] = -1  # its start row, when it comes, is row 0

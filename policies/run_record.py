@@ -183,7 +183,7 @@ def headline(learner: Learner) -> str:
     """The first line of a run."""
     config, env = learner.config, learner.env
     where = f"run {learner.run_dir}" if learner.run_dir else "nothing is written"
-    return f"{config.env.family}, {config.agent.arch.name} agent: {env.num_envs} slots {env.description}, device {learner.device}, {where}"
+    return f"{config.env.family}, {config.agent.arch.name} agent: {env.num_envs} slots, {env.description}, device {learner.device}, {where}"
 
 
 def draw_curves(folder: Path, learner: Learner) -> bool:

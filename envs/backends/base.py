@@ -51,7 +51,9 @@ class BackendConfig:
     )
     start_method: StartMethod = option(StartMethod.auto, "how worker processes start: auto, forkserver, spawn or fork")
     construct_timeout_s: float = option(120.0, "how long the workers may take to build their environments", above=0)
-    call_timeout_s: float = option(60.0, "how long one step or reset may take", above=0)
+    call_timeout_s: float = option(
+        60.0, "how long a step or reset of all the slots of one worker may take; serial, in this process, cannot keep a deadline", above=0
+    )
     close_timeout_s: float = option(5.0, "how long a worker may take to stop before it is killed", above=0)
 
 
@@ -112,6 +114,7 @@ class Fault:
     lost: tuple[int, ...] = ()
 
 
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 MESSAGE_LIMIT, TRACE_LIMIT = 8_000, 24_000
 """characters of an error's message and of its traceback that are kept"""
 
@@ -133,6 +136,24 @@ def raised(error: BaseException, slots: tuple[int, ...], lost: tuple[int, ...], 
 
 class BackendError(RuntimeError):
     """The backend could not be started; its text is one sentence for the user, with the worker's traceback where there is one."""
+
+
+def not_built(faults: Sequence[Fault]) -> BackendError:
+    """What went wrong in which slots while they were built, each thing once, with its first traceback."""
+    report: list[str] = []
+    for sentence in dict.fromkeys(fault.sentence for fault in faults):
+        alike = [fault for fault in faults if fault.sentence == sentence]
+        slots = sorted({slot for fault in alike for slot in fault.slots})
+        where = f"slot {slots[0]}" if len(slots) == 1 else f"slots {slots[0]} to {slots[-1]}"
+        report.append(f"The environments of {where} could not be built: {sentence}")
+        report += [alike[0].traceback.rstrip()] if alike[0].traceback else []
+    return BackendError("\n".join(report))
+
+
+def not_drawn(slot: int, fault: Fault, *, lost: bool) -> RuntimeError:
+    """Why there is no picture; `lost`: the environment is gone."""
+    then = " (It is built anew at the next step or reset, unless on_fault=raise.)" if lost else ""
+    return RuntimeError(f"The picture of slot {slot} could not be drawn: the environment {fault.sentence}{then}\n{fault.traceback}".rstrip())
 
 
 class Backend(ABC):
@@ -265,15 +286,15 @@ class ShardHost:
         self.check(slots)
 
     def check(self, slots: NDArray[np.int64]) -> None:
-        """Refuse numbers that are none; one look at all slots of an array is cheaper than picking those that were stepped."""
+        """Refuse what is no number in float32, which agents read; one look at all slots of an array is cheaper than picking the stepped ones."""
         for values in self._checked:
-            if np.isfinite(values).all():
+            if (np.abs(values) <= FLOAT32_MAX).all():  # NaN is not
                 continue
             mine = values[slots - self._start].reshape(len(slots), -1)
-            bad = slots[~np.isfinite(mine).all(1)]
+            bad = slots[~(np.abs(mine) <= FLOAT32_MAX).all(1)]
             if len(bad):
                 what = "reward" if values.ndim == 1 else "observation"
-                raise SlotError(int(bad[0]), f"the {what} is not finite: {values[bad[0] - self._start].tolist()}")
+                raise SlotError(int(bad[0]), f"the {what} is not finite (in float32): {values[bad[0] - self._start].tolist()}")
 
     def _own(self, slots: NDArray[np.int64]) -> Iterator[tuple[int, Shard, slice]]:
         """(first slot, shard, its part of `slots`) of every shard that has some of the sorted `slots`."""
@@ -290,11 +311,14 @@ class ShardHost:
         start, _, shard = next(place for place in self._places if place[0] <= slot < place[1])
         return shard.render(slot - start)
 
-    def close(self) -> None:
-        """Close every shard; one that fails to is reported and does not keep the others open."""
+    def close(self, catching: type[BaseException] | tuple[type[BaseException], ...] = (Exception, SystemExit)) -> None:
+        """Close every shard; one that fails to is reported and does not keep the others open.
+
+        Where no Ctrl-C of the user can arrive, everything is to be caught.
+        """
         for start, stop, shard in self._places:
             try:
                 shard.close()
-            except Exception:  # noqa: BLE001 - whatever it raises, it is thrown away
+            except catching:
                 _log.warning("The environments of slots %d to %d failed to close.", self._first + start, self._first + stop - 1, exc_info=True)
         self._places.clear()

@@ -151,7 +151,9 @@ class _Loop:
         room.host = None
         try:
             await shard.close_slot(0)
-        except Exception:  # noqa: BLE001 - whatever it raises, it is thrown away
+        except (GeneratorExit, self._asyncio.CancelledError):
+            raise
+        except BaseException:  # noqa: BLE001 - whatever it raises, it is thrown away; sys.exit() and Ctrl-C would end the loop
             _log.warning("The environment of slot %d failed to close.", room.start, exc_info=True)
 
     async def _close_all(self) -> None:

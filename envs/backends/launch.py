@@ -29,6 +29,8 @@ PRELOADED = ["envs.backends.worker", "envs.parallel_env_manager"]
 """Imported once, by the forkserver; each worker is then a fork of it, ready in a few milliseconds."""
 FILES_PER_WORKER = 4
 SPARE_FILES = 24
+RUN_FILES = 12
+"""What a run opens between the look at its config and the start of its second set of workers: its record, its memory, the helpers' pipes."""
 HELPERS = 2
 """The forkserver and the resource tracker."""
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -64,8 +66,11 @@ def resolve(chosen: StartMethod) -> str:
 # -- limits, looked at before the first process ------------------------------------------------------------------------------------------------
 
 
-def check_startable(num_workers: int) -> None:
-    """Refuse in one sentence what would fail half-way: workers inside workers, too few file descriptors, too few processes."""
+def check_startable(num_workers: int, *, twice: bool = False) -> None:
+    """Refuse in one sentence what would fail half-way: workers inside workers, too few file descriptors, too few processes.
+
+    `twice`: so many workers will train, and as many others evaluate.
+    """
     if isolation.inside_worker():
         raise BackendError(
             "A worker process that imports this module would start workers of its own: "
@@ -73,24 +78,24 @@ def check_startable(num_workers: int) -> None:
         )
     if multiprocessing.current_process().daemon:
         raise BackendError("This is a daemonic child process, which cannot start worker processes: use backend=serial here.")
-    spent = len(os.listdir("/dev/fd")) + SPARE_FILES
-    _check("open files", "-n", resource.RLIMIT_NOFILE, num_workers, spent, FILES_PER_WORKER)
+    spent = len(os.listdir("/dev/fd")) + SPARE_FILES + (RUN_FILES if twice else 0)
+    _check("open files", "-n", resource.RLIMIT_NOFILE, num_workers, spent, FILES_PER_WORKER, twice)
     if os.geteuid() != 0:  # root may start as many as it likes
-        _check("processes", "-u", resource.RLIMIT_NPROC, num_workers, lambda: _tasks_of(os.getuid()) + HELPERS, 1)
+        _check("processes", "-u", resource.RLIMIT_NPROC, num_workers, lambda: _tasks_of(os.getuid()) + HELPERS, 1, twice)
 
 
-def _check(what: str, flag: str, limit: int, num_workers: int, spent: Any, per_worker: int) -> None:
+def _check(what: str, flag: str, limit: int, num_workers: int, spent: Any, per_worker: int, twice: bool) -> None:
     allowed = resource.getrlimit(limit)[0]
     if allowed == resource.RLIM_INFINITY:
         return
     spent = spent() if callable(spent) else spent
-    needed = spent + per_worker * num_workers
+    each = 2 * per_worker if twice else per_worker
+    needed = spent + each * num_workers
     if needed > allowed:
-        fewer = max(1, (allowed - spent) // per_worker)
-        raise BackendError(
-            f"{num_workers} worker processes need {needed} {what}, but only {allowed} are allowed: "
-            f"run `ulimit {flag} {needed}` before, or use fewer workers (num_parallel_workers={fewer})."
-        )
+        who = f"{num_workers} worker processes" + (f" to train and {num_workers} to evaluate" if twice else "")
+        fewer = (allowed - spent) // each
+        instead = f"use fewer workers (num_parallel_workers={fewer})" if fewer >= 1 else "step in this process (backend=serial)"
+        raise BackendError(f"{who} need {needed} {what}, but only {allowed} are allowed: run `ulimit {flag} {needed}` before, or {instead}.")
 
 
 def _tasks_of(user: int) -> int:
@@ -181,7 +186,10 @@ def _has_server() -> bool:
     """Whether the forkserver runs, which then has its environment; so that restarts in mid-run leave the trainer's alone."""
     server: Any = getattr(forkserver, "_forkserver", None)
     pid = getattr(server, "_forkserver_pid", None)
-    return pid is not None and psutil.pid_exists(pid)
+    try:
+        return pid is not None and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE  # nobody waits for it until the next is to be started
+    except psutil.NoSuchProcess:
+        return False
 
 
 @contextmanager

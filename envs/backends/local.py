@@ -22,7 +22,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import TRACE_LIMIT, Backend, BackendConfig, BackendError, Block, Commands, Fault, ShardHost, raised, shorten
+from envs.backends.base import TRACE_LIMIT, Backend, BackendConfig, Block, Commands, Fault, ShardHost, not_built, not_drawn, raised, shorten
 from envs.backends.surroundings import Surroundings
 from envs.base import Layout, Rows, Slots
 
@@ -104,7 +104,7 @@ class Room:
         """Close the environments, if there are any."""
         host, self.host = self.host, None
         if host is not None:
-            host.close()
+            host.close(BaseException)  # on a thread of ours, where it would end in a printed traceback
 
     def fault(self, error: BaseException, slots: NDArray[np.int64]) -> Fault:
         """An error of these slots in words; the error itself is not kept, since its frames hold the environment."""
@@ -215,7 +215,7 @@ class LocalBackend(Backend):
             _, faults = self._settle(np.arange(len(self._asked)), self._config.construct_timeout_s)
             self._surroundings.compare("while they were built")
             if faults:
-                raise BackendError(_construction_report(faults))
+                raise not_built(faults)
         except BaseException:
             self.close()
             raise
@@ -269,7 +269,7 @@ class LocalBackend(Backend):
         _, faults = self._settle(one, timeout)
         picture, self._picture = faults[0] if faults else self._picture, None
         if isinstance(picture, Fault):
-            raise RuntimeError(f"The picture of slot {slot} could not be drawn: the environment {picture.sentence}\n{picture.traceback}".rstrip())
+            raise not_drawn(slot, picture, lost=bool(faults))
         assert picture is not None
         return picture
 
@@ -351,18 +351,6 @@ def stack_text(frames: Sequence[tuple[Any, int]]) -> str:
     """Where somebody is, given (frame, line) from the outermost to the innermost."""
     lines = traceback.StackSummary.extract(iter(frames)).format()
     return f"It was here (most recent call last):\n{shorten(''.join(lines), TRACE_LIMIT)}"
-
-
-def _construction_report(faults: Sequence[Fault]) -> str:
-    """What went wrong in which slots, each thing once, with its first traceback."""
-    report: list[str] = []
-    for sentence in dict.fromkeys(fault.sentence for fault in faults):
-        alike = [fault for fault in faults if fault.sentence == sentence]
-        slots = sorted({slot for fault in alike for slot in fault.slots})
-        where = f"slot {slots[0]}" if len(slots) == 1 else f"slots {slots[0]} to {slots[-1]}"
-        report.append(f"The environments of {where} could not be built: {sentence}")
-        report += [alike[0].traceback.rstrip()] if alike[0].traceback else []
-    return "\n".join(report)
 
 
 def _shut_down(executors: list[Any], rooms: list[Room], timeout: float) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.arena import bytes_needed
-from envs.backends.base import Backend, BackendConfig, BackendError, Block, Commands, Fault, segments_of
+from envs.backends.base import Backend, BackendConfig, BackendError, Block, Commands, Fault, not_drawn, segments_of
 from envs.backends.carriers import Carrier, SharedRows
 from envs.backends.frames import Kind
 from envs.backends.handle import END_WAIT_S, WorkerHandle, milliseconds
@@ -285,7 +285,7 @@ class ProcessBackend(Backend):
         if worker.fault is not None or picture is None:
             picture = worker.fault or Fault((slot,), "drew none")
         if isinstance(picture, Fault):
-            raise RuntimeError(f"The picture of slot {slot} could not be drawn: the environment {picture.sentence}\n{picture.traceback}".rstrip())
+            raise not_drawn(slot, picture, lost=worker.fault is not None)
         return picture
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import Backend, BackendConfig, Block, Commands, Fault, Segment, ShardHost, raised, segments_of
+from envs.backends.base import Backend, BackendConfig, Block, Commands, Fault, Segment, ShardHost, not_built, not_drawn, raised, segments_of
 from envs.backends.surroundings import Surroundings
 from envs.base import Layout
 from utils.machine import available_cores
@@ -25,10 +26,20 @@ class SerialBackend(Backend):
         self._segments = segments_of(blocks, 1, num_groups)
         self._surroundings = Surroundings()
         with self._surroundings.watch("while they were built"):
-            self._hosts: list[ShardHost | None] = [self._host(segment) for segment in self._segments]
+            self._hosts: list[ShardHost | None] = []
+            self._build()
         self._fresh = True
         self._edges = np.array([segment.start for segment in self._segments[1:]])
-        self._posted: list[tuple[NDArray[np.int64], Commands]] = []
+        self._posted: deque[tuple[NDArray[np.int64], Commands]] = deque()
+
+    def _build(self) -> None:
+        for segment in self._segments:
+            try:
+                self._hosts.append(self._host(segment))
+            except (Exception, SystemExit) as error:
+                everyone = tuple(range(segment.start, segment.stop))
+                self._close_all()
+                raise not_built([raised(error, everyone, everyone)]) from error
 
     def _host(self, segment: Segment) -> ShardHost:
         return ShardHost(segment.blocks, self._layout, self.rows, self._threads)
@@ -49,11 +60,11 @@ class SerialBackend(Backend):
             with self._surroundings.watch("in their first reset"):
                 return self.wait(slots, timeout, min_ready)
         faults: list[Fault] = []
-        for posted, commands in self._posted:
-            fault = self._run(posted, commands)
+        while self._posted:
+            fault = self._run(*self._posted[0])
+            self._posted.popleft()  # only now: one that is interrupted is still owed, and its environments are lost
             if fault is not None:
                 faults.append(fault)
-        self._posted.clear()
         bad = {slot for fault in faults for slot in fault.lost}
         return (np.array([slot for slot in slots.tolist() if slot not in bad], np.int64) if bad else slots), faults
 
@@ -67,6 +78,9 @@ class SerialBackend(Backend):
             host.run(slots, commands)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an environment raises becomes a named fault
             return raised(error, tuple(slots.tolist()), everyone)
+        except BaseException:  # Ctrl-C in the middle of a step
+            self._hosts[number] = None
+            raise
         return None
 
     def restore(self, slots: NDArray[np.int64], timeout: float) -> list[Fault]:
@@ -84,12 +98,19 @@ class SerialBackend(Backend):
 
     def render(self, slot: int, timeout: float) -> NDArray[np.uint8]:
         host = self._hosts[int(np.searchsorted(self._edges, slot, side="right"))]
-        assert host is not None, "the backend is closed"
-        return host.render(slot)
+        if host is None:
+            raise not_drawn(slot, Fault((slot,), "was lost and not built anew"), lost=True)
+        try:
+            return host.render(slot)
+        except (Exception, SystemExit) as error:
+            raise not_drawn(slot, raised(error, (slot,), ()), lost=False) from error
 
     def close(self) -> None:
         with self._surroundings.watch("while they were closed"):
-            for number, host in enumerate(self._hosts):
-                self._hosts[number] = None
-                if host is not None:
-                    host.close()
+            self._close_all()
+
+    def _close_all(self) -> None:
+        for number, host in enumerate(self._hosts):
+            self._hosts[number] = None
+            if host is not None:
+                host.close()

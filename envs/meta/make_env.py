@@ -75,12 +75,12 @@ def make_parallel_env(
     num_envs: int | None = None,
     **kwargs: Any,
 ) -> ParallelEnvManager:
-    """`num_envs` slots (default: one per worker) in `num_workers` worker processes; 1 steps them in this process.
+    """`num_envs` slots (default: one per worker) in `num_workers` worker processes; with one, and no other backend named, in this process.
 
     kwargs are the family's options under their config names, and those of the backend (`BackendConfig`: start_method, threads, ...).
     """
     if num_workers < 1:
-        raise OptionError(f"make_parallel_env: num_workers={num_workers} must be at least 1; 1 steps in this process.")
+        raise OptionError(f"make_parallel_env: num_workers={num_workers} must be at least 1.")
     settings = {name: value for name, value in kwargs.items() if name in _BACKEND_OPTIONS}
     options = {name: value for name, value in kwargs.items() if name not in _BACKEND_OPTIONS}
     family = _family_of(env_id, episodes_per_task, oracle, options, also=("num_envs", *_BACKEND_OPTIONS))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from envs.backends.base import BackendConfig
-from envs.parallel_env_manager import ParallelEnvManager, Start, WorkerError
+from envs.backends.base import BackendConfig, OnFault
+from envs.parallel_env_manager import ParallelEnvManager, Start, TrialDroppedError, WorkerError
 from tests.toys import CountingConfig, CountingFamily, DictCountingFamily, FaultyFamily
 
 STILL = np.zeros((4, 2), np.float32)
@@ -122,6 +123,29 @@ def test_each_send_owes_one_recv(manager: ParallelEnvManager) -> None:
         manager.remotes[0].send(("jump", None))
     with pytest.raises(ValueError, match="'task' and 'seed'"):
         manager.remotes[0].send(("reset", {"tsak": 1}))
+
+
+@pytest.mark.parametrize(("workers", "fault"), [(1, "raise"), (2, "exit")])
+def test_a_slot_whose_trial_was_given_up_has_no_answer_until_it_is_reset(workers: int, fault: str, tmp_path: Path) -> None:
+    family = FaultyFamily(fault=fault, at=1, task_above=5.0, times=1, folder=str(tmp_path))
+    backend = BackendConfig(on_fault=OnFault.drop)
+    with ParallelEnvManager(family, 4, num_workers=workers, backend=backend) as manager:
+        manager.reset(tasks=[[7.0, 0.0]] * 2 + [[0.0, 0.0]] * 2)
+        for slot in (0, 1, 3):
+            manager.remotes[slot].send(("step", np.zeros(2)))
+        given_up = [0, 1] if fault == "exit" else [0]
+        for slot in given_up:  # the first to ask learns it for all that shared the worker, and they owe nothing any more
+            with pytest.raises(TrialDroppedError, match=rf"The trial of slot {slot} was given up after a fault"):
+                manager.remotes[slot].recv()
+            assert manager.info_of(slot)["dropped"] and not manager.info_of(slot)["valid"]
+        info = manager.remotes[3].recv()[4]
+        assert info["valid"] and not info["dropped"] and np.flatnonzero(manager.dropped).tolist() == given_up
+        with pytest.raises(RuntimeError, match="Slot 0 has no running trial"):
+            manager.remotes[0].send(("step", np.zeros(2)))
+        manager.remotes[0].send(("reset", {"task": [0.0, 0.0]}))
+        assert manager.remotes[0].recv()[4]["trial_start"]
+        manager.remotes[0].send(("step", np.zeros(2)))
+        assert manager.remotes[0].recv()[0][3] == 1.0
 
 
 def test_slots_of_several_factories_carry_a_label() -> None:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from envs.backends import BACKENDS
 from envs.backends.base import BackendConfig, OnFault
-from envs.base import Shard, TaskFamily
-from envs.parallel_env_manager import EnvCrashLoopError, ParallelEnvManager, WorkerError
+from envs.base import Rows, Shard, SlotError, TaskFamily
+from envs.parallel_env_manager import EnvCrashLoopError, ParallelEnvManager, Start, WorkerError
 from policies.rollout import Plan, RandomActor, run_wave
 from tests.streams import stream_hash, trial_streams
-from tests.toys import ACTION_DIM, CountingFamily, FaultyFamily
+from tests.toys import ACTION_DIM, CountingFamily, CountingShard, FaultyFamily
 from utils.seeding import Phase
 
 NUM_SLOTS, NUM_TRIALS = 5, 9
@@ -172,3 +172,130 @@ def test_remotes_live_through_a_fault_of_a_neighbour(tmp_path: Path) -> None:
             manager.remotes[3].recv()
         assert manager.remotes[0].recv()[4]["t"] == 1.0 and failures(tmp_path) == 1
         assert manager.rows.info[3, 0] == 3.0 and manager.rows.info[1, 0] == 0.0
+
+
+class CueFamily(FaultyFamily):
+    """Fails once; what its reset shows is drawn anew every time, and no later row tells it."""
+
+    def make_shard(self, num_slots: int, threads: int = 1) -> Shard:
+        shard = super().make_shard(num_slots, threads)
+        reset = shard.reset
+
+        def resetting(slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
+            reset(slots, tasks, seeds)
+            assert isinstance(shard.rows.obs, np.ndarray)
+            shard.rows.obs[slots, 4] = np.random.default_rng().random(len(slots))
+
+        shard.reset = resetting  # pyright: ignore[reportAttributeAccessIssue]
+        return shard
+
+
+def test_a_row_long_ago_that_comes_out_differently_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The agent remembers a cue of the start row, so that the last row alone does not decide."""
+    with manage(CueFamily(**FALLING, fault="slot_error", at=3, times=1, folder=str(tmp_path))) as manager:
+        trial_streams(manager, NUM_TRIALS)
+        assert manager.faults.dropped_trials > 0 and "is not deterministic" in caplog.text
+
+
+def test_a_slot_that_was_dropped_does_not_touch_the_next_wave(tmp_path: Path) -> None:
+    """The next wave has fewer trials than slots, so that the slot stays empty."""
+    actor = RandomActor(CountingFamily().spec.action_space)
+    tasks = np.full((NUM_SLOTS, 2), 0.5)
+    tasks[-1] = 0.9
+    with manage(faulty(tmp_path, "slot_error", at=2, task_above=0.8), on_fault=OnFault.drop) as manager:
+        first = run_wave(manager, actor, Plan(0, Phase.TRAIN, 0, tasks))
+        assert first.dropped.tolist() == [False] * (NUM_SLOTS - 1) + [True]
+        second = run_wave(manager, actor, Plan(0, Phase.TRAIN, 0, tasks[:2]))
+        assert not second.dropped.any() and np.isfinite(second.returns).all()
+
+
+class ArmedFamily(CountingFamily):
+    """Fails at the next step whenever a test has armed it."""
+
+    def __init__(self, trigger: Path) -> None:
+        super().__init__()
+        self._trigger = trigger
+
+    def make_shard(self, num_slots: int, threads: int = 1) -> Shard:
+        shard, trigger = super().make_shard(num_slots, threads), self._trigger
+        step = shard.step
+
+        def stepping(slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
+            step(slots, actions)
+            if trigger.exists():
+                trigger.unlink()
+                raise SlotError(int(slots[0]), "armed")
+
+        shard.step = stepping  # pyright: ignore[reportAttributeAccessIssue]
+        return shard
+
+
+def test_failures_at_the_same_place_of_trials_that_went_on_are_no_crash_loop(tmp_path: Path) -> None:
+    """Evaluations play the same trials again and again; each failure was mended, so none of them is a loop."""
+    with manage(ArmedFamily(tmp_path / "armed"), fault_budget=100) as manager:
+        for number in range(1, 5):
+            manager.reset(np.full((NUM_SLOTS, 2), 0.5), list(range(NUM_SLOTS)))
+            (tmp_path / "armed").touch()
+            manager.step(np.zeros((NUM_SLOTS, ACTION_DIM), np.float32))
+            assert manager.faults.restarts == number
+
+
+def test_an_interrupted_step_is_owed_and_not_taken_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle of a serial step: the environments may be anywhere, so they are built anew and brought back."""
+    with manage(CountingFamily(), groups=2) as manager:
+        manager.reset(np.full((NUM_SLOTS, 2), 0.05), list(range(NUM_SLOTS)))
+        still, interrupted = np.zeros((NUM_SLOTS, ACTION_DIM), np.float32), [True]
+        step = CountingShard.step
+
+        def interrupting(shard: CountingShard, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
+            step(shard, slots, actions)
+            if interrupted.pop() if interrupted else False:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(CountingShard, "step", interrupting)
+        with pytest.raises(KeyboardInterrupt):
+            manager.step(still)
+        with pytest.raises(RuntimeError, match=r"recv\(\) it first, or abandon\(\) all trials"):
+            manager.step(still)
+        for slot in range(NUM_SLOTS):
+            assert manager.remotes[slot].recv()[4]["t"] == 1.0
+        assert manager.step(still).info[:, 0].tolist() == [2.0] * NUM_SLOTS
+
+
+def test_a_start_in_a_slot_that_owes_an_answer_is_refused() -> None:
+    with manage(CountingFamily(), "thread", 2, min_ready=1) as manager:
+        manager.reset()
+        manager.remotes[2].send(("step", np.zeros(ACTION_DIM)))
+        with pytest.raises(RuntimeError, match=r"Slots \[2\] still owe an answer"):
+            manager.step(np.zeros((NUM_SLOTS, ACTION_DIM), np.float32), {2: Start(np.zeros(2), 1)})
+        assert manager.remotes[2].recv()[4]["t"] == 1.0
+
+
+def test_a_reward_beyond_float32_is_no_number() -> None:
+    class Rich(CountingFamily):
+        def make_shard(self, num_slots: int, threads: int = 1) -> Shard:
+            shard = super().make_shard(num_slots, threads)
+            step = shard.step
+
+            def paying(slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
+                step(slots, actions)
+                shard.rows.reward[slots[0]] = 1e39
+
+            shard.step = paying  # pyright: ignore[reportAttributeAccessIssue]
+            return shard
+
+    with manage(Rich(), on_fault=OnFault["raise"]) as manager:
+        manager.reset()
+        with pytest.raises(WorkerError, match=r"slot 0 .* the reward is not finite \(in float32\): 1e\+39"):
+            manager.step(np.zeros((NUM_SLOTS, ACTION_DIM), np.float32))
+
+
+def test_a_traceback_is_shown_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def arm(trial: int, row: int, rows: Rows, action: NDArray[np.float32]) -> None:
+        if trial % 3 == 1 and row == 2:
+            (tmp_path / "armed").touch()
+
+    with manage(ArmedFamily(tmp_path / "armed"), fault_budget=100) as manager:
+        stream_hash(manager, NUM_TRIALS, tamper=arm)
+        assert manager.faults.restarts >= 2
+        assert caplog.text.count("The environment of slot") == manager.faults.restarts and caplog.text.count("Traceback") == 1

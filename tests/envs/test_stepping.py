@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -50,6 +50,44 @@ WRONG: dict[str, tuple[Callable[[ParallelEnvManager], object], str]] = {
     "unknown slot to draw": (lambda manager: manager.render(-1), "There is no slot -1"),
     "task of a wrong size": (lambda manager: manager.reset(tasks=np.zeros((4, 3))), "vector of 2 numbers"),
     "task of a wrong size in a start": (lambda manager: manager.step(STILL, {0: Start(np.zeros(1), 1)}), "vector of 2 numbers"),
+    **{
+        f"actions that are {name}": (lambda manager, wrong=wrong: manager.step(wrong), f"An action is made of real numbers, not of {said}")
+        for name, wrong, said in cast(
+            "list[tuple[str, Any, str]]",
+            [
+                ("complex", STILL + 0.1j, "complex"),
+                ("strings", STILL.astype(str), "<U"),
+                ("objects", np.full(STILL.shape, None), "object"),
+                ("truth values", STILL > 0, "bool"),
+                ("None", None, "None"),
+                ("ragged", [[0.0, 0.0], [0.0]], "rows of different lengths"),
+            ],
+        )
+    },
+    "one action that is None": (lambda manager: manager.remotes[0].send(("step", None)), "made of real numbers, not of None"),
+    "no slots": (lambda manager: manager.reset(slots=[]), "reset got no slots"),
+    "slot that is a fraction": (lambda manager: manager.reset(slots=[0.7]), "A slot is a whole number, not 0.7"),  # pyright: ignore[reportArgumentType]
+    "mask of slots": (lambda manager: manager.reset(slots=[True, False, False, True]), "A slot is a whole number, not True"),
+    "mask of slots as an array": (lambda manager: manager.reset(slots=np.arange(4) > 2), "A slot is a whole number, not .*False"),  # pyright: ignore[reportArgumentType]
+    "a slot alone": (lambda manager: manager.reset(slots=2), "slots=2 must be a sequence"),  # pyright: ignore[reportArgumentType]
+    "slot to start that is a fraction": (lambda manager: manager.step(STILL, {0.7: Start(np.zeros(2), 1)}), "A slot is a whole number"),  # pyright: ignore[reportArgumentType]
+    "slot to draw that is a fraction": (lambda manager: manager.render(0.5), "A slot is a whole number, not 0.5"),  # pyright: ignore[reportArgumentType]
+    "unknown slot to ask about": (lambda manager: manager.info_of(9), "There is no slot 9; there are 0 to 3"),
+    "seed that is a fraction": (lambda manager: manager.reset(seeds=[0.5, 1, 2, 3]), "The seed of a trial is a whole number, not 0.5"),  # pyright: ignore[reportArgumentType]
+    "seed that is a truth value": (lambda manager: manager.reset(seeds=[True, 1, 2, 3]), "The seed of a trial is a whole number, not True"),
+    "seed beyond 64 bits": (lambda manager: manager.reset(seeds=[2**64, 1, 2, 3]), "needs a seed from 0 to"),
+    "a seed alone": (lambda manager: manager.reset(seeds=1), "seeds=1 must be a sequence"),  # pyright: ignore[reportArgumentType]
+    "a task alone": (lambda manager: manager.reset(tasks=3.0), "tasks=3.0 must be a sequence"),
+    "tasks that are words": (lambda manager: manager.reset(tasks=[["a", "b"]] * 4), "A task of Counting is made of real numbers, not of <U1"),  # pyright: ignore[reportArgumentType]
+    "start that is none": (lambda manager: manager.step(STILL, {0: 3}), r"begins with a Start\(task, seed\), not with 3"),  # pyright: ignore[reportArgumentType]
+    "start with a seed that is a fraction": (lambda manager: manager.step(STILL, {0: Start(np.zeros(2), 0.5)}), "whole number, not 0.5"),  # pyright: ignore[reportArgumentType]
+    "command that is no pair": (lambda manager: manager.remotes[0].send("reset"), "A command is a pair, .* not 'reset'"),  # pyright: ignore[reportArgumentType]
+    "command without payload": (lambda manager: manager.remotes[0].send(("step",)), "A command is a pair"),  # pyright: ignore[reportArgumentType]
+    "reset with a number": (
+        lambda manager: manager.remotes[0].send(("reset", 5)),
+        "A reset takes a dict with 'task' and 'seed', .* not 5",
+    ),
+    "reset with a seed that is a fraction": (lambda manager: manager.remotes[0].send(("reset", {"seed": 0.5})), "whole number, not 0.5"),
     "unknown command": (lambda manager: manager.remotes[0].send(("jump", None)), "knows 'reset' and 'step'"),
     "nothing to answer": (lambda manager: manager.remotes[0].recv(), "were sent nothing to answer"),
 }
@@ -66,23 +104,6 @@ def test_a_wrong_call_is_a_clear_error_and_changes_nothing(mistake: str) -> None
             call(manager)
         assert told(manager) == before
         assert manager.step(STILL).info[:, 0].tolist() == [2.0] * NUM_SLOTS
-
-
-def test_discrete_actions_are_checked_too() -> None:
-    class Choosing(CountingFamily):
-        def __init__(self, space: Any) -> None:
-            super().__init__()
-            self.spec = EnvSpec("Choosing", self.spec.obs_space, space, 2, info_names=("t",))
-
-    for space, good, bad in (
-        (spaces.Discrete(3, start=1), np.array([1, 3, 2, 1]), np.array([1, 3, 0, 1])),
-        (spaces.MultiDiscrete([2, 5]), np.array([[1, 4]] * 4), np.array([[1, 4]] * 2 + [[2, 4]] * 2)),
-    ):
-        with manage(family=Choosing(space)) as manager:
-            manager.reset()
-            for wrong, sentence in ((bad, "The action of slot 2 is not in"), (good.astype(np.float32), "are whole numbers, not float32")):
-                with pytest.raises(ValueError, match=sentence):
-                    manager.step(wrong)
 
 
 def test_a_step_before_any_reset_is_an_error() -> None:

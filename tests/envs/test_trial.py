@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import gymnasium
 import numpy as np
 import pytest
@@ -9,9 +11,10 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.parallel_env_manager import ParallelEnvManager
+from envs.backends.base import BackendConfig, OnFault
+from envs.parallel_env_manager import ParallelEnvManager, TrialDroppedError
 from envs.trial import Boundary, VariBadWrapper
-from tests.toys import CountingConfig, CountingFamily, fall_step, noise_of
+from tests.toys import CountingConfig, CountingFamily, FaultyFamily, fall_step, noise_of
 from utils.seeding import episode_seeds
 
 
@@ -136,6 +139,27 @@ def test_the_wrapper_passes_gymnasiums_check() -> None:
     check_env(env, skip_render_check=True)
     env.reset()
     assert env.render().shape == (4, 6, 3)
+    env.close()
+
+
+@pytest.mark.parametrize("boundary", list(Boundary))
+@pytest.mark.parametrize("where", ["reset", "step"])
+def test_a_trial_that_is_given_up_is_an_error_instead_of_an_old_row(boundary: Boundary, where: str, tmp_path: Path) -> None:
+    """The fault comes in the second episode (the reset that starts it, or a step), once."""
+    family = FaultyFamily(fault="raise", where="step", at=2, times=1, folder=str(tmp_path), max_episode_steps=3)
+    if where == "reset":
+        family = FaultyFamily(fault="raise", where="reset", times=1, folder=str(tmp_path), max_episode_steps=3)
+    env = VariBadWrapper(ParallelEnvManager(family, 1, episodes_per_trial=2, backend=BackendConfig(on_fault=OnFault.drop)), boundary=boundary)
+
+    def play() -> int:
+        env.reset(seed=0)
+        return len(steps_of(env))
+
+    with pytest.raises(TrialDroppedError, match=r"The trial of slot 0 was given up after a fault, so there is no row of it: a reset starts"):
+        play()
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(np.zeros(2, np.float32))
+    assert play() == (6 if boundary is Boundary.legacy else 7)
     env.close()
 
 

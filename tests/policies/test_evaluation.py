@@ -61,3 +61,9 @@ def test_the_table_shows_oracle_and_random_where_known() -> None:
     assert table[-1].split() == ["held_out", "25%", "50%"]
     unknown = evaluation_table({"eval/train/return_episode_1": 1.0}, make_family("AntDir").spec)
     assert "oracle" not in unknown and "success" not in unknown
+
+
+def test_a_mean_that_was_not_reported_comes_back_from_json_as_no_number() -> None:
+    """JSON has no NaN, so a line of metrics has null there; the picture and the table leave it out."""
+    curves = curves_of({"eval/held_out/return_episode_1": None, "eval/held_out/return_episode_2": 3.0})
+    assert np.isnan(curves["held_out"][0]) and curves["held_out"][1] == 3.0

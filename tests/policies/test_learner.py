@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from envs.backends.base import BackendConfig, OnFault, StartMethod
+from envs.base import Shard
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from policies.agents.base import Arch
 from policies.config import RECORD
@@ -247,6 +248,21 @@ def test_dropped_trials_are_counted_and_stay_out_of_replay_and_means(tmp_path: P
         assert learner.replay.num_trials == 5 and learner.replay.num_added == 6
         assert len(learner.counters.recent_returns) == 5 and np.isfinite(learner.counters.mean_return_by_episode).all()
         learner.update()
+
+
+def test_a_collection_of_nothing_but_given_up_trials_ends_the_run() -> None:
+    with Learner(tiny_config(backend=BackendConfig(name="serial", on_fault=OnFault.drop, fault_budget=1000))) as learner:
+        reset = learner.env.family.make_shard
+
+        def broken(num_slots: int, threads: int = 1) -> Shard:
+            shard = reset(num_slots, threads)
+            shard.step = lambda slots, actions: 1 / 0  # pyright: ignore[reportAttributeAccessIssue]
+            return shard
+
+        learner.close()
+        learner.family.make_shard = broken  # pyright: ignore[reportAttributeAccessIssue]
+        with pytest.raises(WorkerError, match="All 3 trials of a collection were given up"):
+            learner.collect(3, True, None)
 
 
 def test_a_mean_over_a_list_with_a_dropped_trial_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:

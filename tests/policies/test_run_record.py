@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 def test_the_first_line_names_environment_slots_workers_start_method_device_and_folder(tmp_path: Path) -> None:
     with Learner(tiny_config(workers=2), tmp_path) as learner:
         line = headline(learner)
-    for part in ("PointRobot", "Memory agent", "3 slots", "2 worker processes", "(forkserver)", "device cpu", str(tmp_path)):
+    for part in ("PointRobot", "Memory agent", "3 slots, 2 worker processes", "(forkserver)", "device cpu", str(tmp_path)):
         assert part in line
 
 

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from envs.backends import BACKENDS
-from envs.backends.base import Backend, BackendConfig, Block, Commands, OnFault, StartMethod, cut_blocks, segments_of, split_evenly
+from envs.backends.base import Backend, BackendConfig, BackendError, Block, Commands, OnFault, StartMethod, cut_blocks, segments_of, split_evenly
 from envs.base import Layout, Rows, TaskFamily
 from envs.meta import FAMILIES
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
@@ -274,6 +274,36 @@ def test_min_ready_returns_some_slots_and_the_rest_later(name: str, workers: int
         assert backend.rows.obs[:, 0].tolist() == slots.tolist()
     finally:
         backend.close()
+
+
+@pytest.mark.parametrize("fault", ["raise", "sys_exit"])
+@pytest.mark.parametrize(("name", "workers"), ONE_EACH)
+def test_what_cannot_be_built_is_one_error_that_names_the_slots(name: str, workers: int, fault: str) -> None:
+    said = "raised ValueError: the toy is broken" if fault == "raise" else "(raised SystemExit: 4|was lost: its worker process exited with code 4)"
+    with pytest.raises(BackendError, match=rf"slots 0 to 8\)? could not (be built|build (its|their) environments): {said}"):
+        manage(FaultyFamily(fault=fault, where="make_shard"), name, workers)
+
+
+@pytest.mark.parametrize("fault", ["raise", "sys_exit"])
+@pytest.mark.parametrize(("name", "workers"), ONE_EACH)
+def test_a_picture_that_cannot_be_drawn_is_an_error_that_names_the_slot(name: str, workers: int, fault: str) -> None:
+    lost = fault == "sys_exit" and BACKENDS[name].has_processes
+    said = "was lost: its worker process exited with code 4" if lost else "raised SystemExit: 4" if fault == "sys_exit" else "raised ValueError"
+    with manage(FaultyFamily(fault=fault, where="render"), name, workers, on_fault=OnFault.restart) as manager:
+        manager.reset()
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=f"The picture of slot 4 could not be drawn: the environment {said}") as caught:
+                manager.render(4)
+            assert ("built anew at the next step or reset" in str(caught.value)) == lost
+        assert manager.step(np.zeros((NUM_SLOTS, ACTION_DIM), np.float32)).info[:, 0].tolist() == [1.0] * NUM_SLOTS
+
+
+@pytest.mark.parametrize(("name", "workers"), [setting for setting in ONE_EACH if not BACKENDS[setting[0]].has_processes])
+def test_an_environment_that_exits_when_it_is_closed_is_a_warning(name: str, workers: int, caplog: pytest.LogCaptureFixture) -> None:
+    with manage(FaultyFamily(fault="sys_exit", where="close"), name, workers) as manager:
+        manager.reset()
+    told = [record for record in caplog.records if "failed to close" in record.message]
+    assert len(told) == (NUM_SLOTS if name == "asyncio" else workers) and "SystemExit: 4" in caplog.text
 
 
 def test_slots_are_split_evenly_and_blocks_are_cut_at_the_edges() -> None:

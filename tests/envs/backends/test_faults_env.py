@@ -55,7 +55,7 @@ CASES = [
     Case("A7", "abort", f"{DIED} was killed by signal 6 (SIGABRT)", traced=False),
     Case("A8", "nan_obs", "raised SlotError: the observation is not finite", traced=False),
     Case("A8", "inf_obs", "raised SlotError: the observation is not finite", "reset", traced=False),
-    Case("A8", "nan_reward", "raised SlotError: the reward is not finite: nan", traced=False),
+    Case("A8", "nan_reward", "raised SlotError: the reward is not finite (in float32): nan", traced=False),
     Case("A11", "close_pipes", f"{DIED} ", traced=False),
     Case("A11", "garbage", "was lost: its worker process wrote something that is no answer", traced=False),
 ]

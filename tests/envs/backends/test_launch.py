@@ -109,6 +109,19 @@ def test_too_few_processes_are_refused_with_both_numbers(monkeypatch: pytest.Mon
     check_startable(3)
 
 
+def test_the_advice_for_a_run_that_trains_and_evaluates_is_a_number_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "listdir", lambda path: ["a file"] * 8)
+    limit(monkeypatch, resource.RLIMIT_NOFILE, 60)
+    with pytest.raises(BackendError, match=r"^12 worker processes to train and 12 to evaluate need 140 open files, .*=2\)\.$"):
+        check_startable(12, twice=True)
+    check_startable(2, twice=True)
+    with pytest.raises(BackendError, match=r"^3 worker processes to train and 3 to evaluate need 68 open files"):
+        check_startable(3, twice=True)
+    limit(monkeypatch, resource.RLIMIT_NOFILE, 51)
+    with pytest.raises(BackendError, match=r"run `ulimit -n 60` before, or step in this process \(backend=serial\)\.$"):
+        check_startable(2, twice=True)
+
+
 def test_the_tasks_of_a_user_are_counted_with_their_threads() -> None:
     stop, before = threading.Event(), launch_module._tasks_of(os.getuid())
     threads = [threading.Thread(target=stop.wait) for _ in range(40)]
@@ -216,6 +229,26 @@ except WorkerError as error:
     print(str(error).split("raised ValueError: ")[1].splitlines()[0], os.environ["BIRD_API_KEY"])
 """
     assert run(tmp_path, text, method) == (0, 'top level\n[["BIRD"], ["BIRD"]] canary\n', "")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_the_secrets_of_the_shell_reach_no_second_forkserver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forkserver that was killed is a zombie until the next one is started."""
+    monkeypatch.setenv("BIRD_API_KEY", "canary")
+    text = """
+import psutil
+from multiprocessing import forkserver
+with manage(CountingFamily(CountingConfig(falls=False))) as manager:
+    manager.reset()
+    first = forkserver._forkserver._forkserver_pid
+    os.kill(first, signal.SIGKILL)
+    os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+    print(manager.step(np.zeros((4, 2), np.float32)).info[:, 0].tolist())
+    second = forkserver._forkserver._forkserver_pid
+    print(second != first, "BIRD_API_KEY" in psutil.Process(second).environ(), os.environ["BIRD_API_KEY"])
+"""
+    code, out, err = run(tmp_path, text, "forkserver")
+    assert (code, out) == (0, "top level\n[1.0, 1.0, 1.0, 1.0]\nTrue False canary\n"), err
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux only")

@@ -185,6 +185,17 @@ def test_an_environment_that_cannot_close_is_told_and_stops_nothing(kind: tuple[
     assert "failed to close" in caplog.text and "the door is stuck" in caplog.text
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
+def test_an_environment_that_ends_its_thread_when_closed_ends_nothing(
+    kind: tuple[str, bool], error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    with drive(kind, raising(error, "close")) as driver:
+        driver.reset()
+    assert caplog.text.count("failed to close") == (6 if kind[0] == "asyncio" else 2), "every room was closed"
+    assert type(error).__name__ in caplog.text
+    gc.collect()  # a coroutine that nobody awaited would say so now, and warnings are errors
+
+
 def test_close_closes_every_environment_once_and_may_be_called_twice(kind: tuple[str, bool]) -> None:
     closed: list[float] = []
     driver = drive(kind, lambda where, t, task: closed.append(task) if where == "close" else None)
