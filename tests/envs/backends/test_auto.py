@@ -152,7 +152,7 @@ def test_what_many_slots_cost_is_extrapolated_from_few(monkeypatch: pytest.Monke
         assert costs.wall == pytest.approx(0.010 + 0.002 * (slots - 1)) and costs.cpu == pytest.approx(0.9 * costs.wall)
         assert costs.threaded == costs.wall
     monkeypatch.setattr(auto, "_stepping", stepping(AsyncShard, 0.010, 0.0))
-    assert costs_of(CountingFamily(), 64, 1) == Costs(0.010, 0.009, 0.010, True)
+    assert costs_of(CountingFamily(), 64, 1) == Costs(0.010, 0.9 * 0.010, 0.010, True)
 
 
 def test_what_many_threads_would_do_follows_from_what_a_few_do() -> None:
