@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import select
+import selectors
 import sys
 import threading
 import traceback
@@ -24,8 +26,24 @@ if TYPE_CHECKING:  # imported when the first loop is made: every worker process 
 
 _log = logging.getLogger(__name__)
 
+EPOLL: Any = getattr(selectors, "EpollSelector", ())
+"""not every system has it"""
+SELECTABLE = 1024
+"""descriptors from here on are too large for select()"""
 STUCK_AFTER_S = 1.0
 """how long, at most, a loop may take to answer a call before it counts as stuck"""
+
+
+class PunctualSelector(selectors.DefaultSelector):
+    """Epoll waits in whole milliseconds, and asyncio rounds them up: a tenth of a ten-millisecond timer. The descriptor of epoll can itself be
+    waited for, in microseconds."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """What is ready, after at most so many seconds."""
+        if timeout is not None and timeout > 0 and isinstance(self, EPOLL) and self.fileno() < SELECTABLE:
+            select.select((self,), (), (), timeout)
+            timeout = 0
+        return super().select(timeout)
 
 
 class _Loop:
@@ -41,7 +59,7 @@ class _Loop:
         self._rooms: set[Room] = set()
         self._tasks: dict[Room, asyncio.Task[None]] = {}
         self._ending = False
-        self.loop = asyncio.new_event_loop()
+        self.loop = asyncio.SelectorEventLoop(PunctualSelector())
         self.loop.set_exception_handler(lambda _, context: _log.warning("In the loop of the environments: %s", context.get("message")))
         self.thread = threading.Thread(target=self._live, name="event loop of the environments", daemon=True)
         self.thread.start()

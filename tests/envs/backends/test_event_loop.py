@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import selectors
 import subprocess
 import sys
 import threading
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from envs.backends.event_loop import PunctualSelector
 from tests.toys import CountingFamily
 from tests.toys_async import Driver, Gate, Hook, HookedFamily
 
@@ -207,3 +210,19 @@ def test_there_is_one_loop() -> None:
 def test_processes_that_have_no_use_for_asyncio_do_not_import_it() -> None:
     code = "import sys, envs.backends, envs.meta; print('asyncio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout == "False\n"
+
+
+def test_the_selector_wakes_for_what_is_ready_and_for_nothing_at_its_time() -> None:
+    selector = PunctualSelector()
+    reader, writer = os.pipe()
+    try:
+        selector.register(reader, selectors.EVENT_READ, "here")
+        for timeout in (0, -1, 0.0004):
+            assert selector.select(timeout) == []
+        os.write(writer, b"x")
+        for timeout in (0, 10.0, None):
+            assert [key.data for key, _ in selector.select(timeout)] == ["here"]
+    finally:
+        os.close(reader)
+        os.close(writer)
+        selector.close()
