@@ -90,7 +90,8 @@ class Recovery:
         """[N] commands that the slot's trial was given, the pending one included."""
         self._was_reset = np.zeros((num_slots, longest), np.bool_)
         self._actions = np.zeros((num_slots, longest, *commands.action.shape[1:]), commands.action.dtype)
-        self._kept = self._rows.copy()
+        self._copies = list(zip(_written(self._rows.copy()), _written(self._rows), strict=True))
+        """(the last row of every slot as it was delivered, the live array)"""
         self._rerun = Commands.empty(self._rows)
         self._shown = Digest(layout, self._rows)
         self._reshown = Digest(layout, self._rows)
@@ -116,7 +117,7 @@ class Recovery:
         """The rows of these slots are there."""
         if not self._replays:
             return
-        for kept, row in zip(_written(self._kept), _written(self._rows), strict=True):
+        for kept, row in self._copies:
             kept[slots] = row[slots]
         self._shown.add(slots)
         if self._place:  # whoever gets on is in no crash loop
@@ -201,7 +202,7 @@ class Recovery:
         """Drop the trials whose rows are not what they were, and show the others' last row as it was delivered."""
         for slot in slots.tolist():
             if self._shown.value[slot] == self._reshown.value[slot]:
-                for kept, row in zip(_written(self._kept), _written(self._rows), strict=True):
+                for kept, row in self._copies:
                     row[slot] = kept[slot]
                 continue
             sentence = (
@@ -305,8 +306,11 @@ class Digest:
         rng = np.random.default_rng(0)
         self._words: list[tuple[NDArray[np.unsignedinteger[Any]], NDArray[np.uint64]]] = []
         for array in (own.terminated[:, None], own.reward[:, None], *(own.obs.values() if isinstance(own.obs, dict) else [own.obs])):
-            bits = array.view(np.dtype(f"u{array.itemsize}"))
-            self._words.append((bits, rng.integers(2**64, size=bits.shape[1:], dtype=np.uint64) | np.uint64(1)))
+            flat = array.reshape(len(array), -1)
+            size = next(size for size in (8, 4, 2, 1) if flat.shape[1] * flat.itemsize % size == 0)  # as few words as a row can be read in
+            words = flat.view(np.dtype(f"u{size}"))
+            assert np.shares_memory(words, array) or not array.size, "a copy would show the first row for ever"
+            self._words.append((words, rng.integers(2**64, size=words.shape[1], dtype=np.uint64) | np.uint64(1)))
         self.value = np.zeros(len(rows.reward), np.uint64)
 
     def begin(self, slots: NDArray[np.int64]) -> None:
@@ -316,9 +320,8 @@ class Digest:
     def add(self, slots: Slots) -> None:
         """Take in the rows that are there now."""
         total = self.value[slots] * _STEP
-        for bits, weights in self._words:
-            part = bits[slots] * weights
-            total += part.reshape(len(part), -1).sum(1, dtype=np.uint64)
+        for words, weights in self._words:
+            total += (words[slots] * weights).sum(1, dtype=np.uint64)
         self.value[slots] = total
 
 

@@ -49,8 +49,7 @@ class Learner:
         self.device = prepare_torch(config)
         self.watch = Stopwatch()
         self.train_env_parallel: ParallelEnvManager | None = None
-        check_family(config)
-        family = make_family(config.env)
+        family = check_family(config)
         self._build(family)
         self.backend = settle_backend(config, family, self.agent, self.device)
         options = {item.name: getattr(config.env, item.name) for item in fields(config.env) if item.name != "family"}

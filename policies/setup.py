@@ -90,8 +90,8 @@ def replay_shape(config: Config, family: TaskFamily) -> dict[str, Any]:
     }
 
 
-def check_family(config: Config) -> None:
-    """Build the family (which says itself what of its options cannot stand together) and refuse, before anything is started, what the agent
+def check_family(config: Config) -> TaskFamily:
+    """The family of a run, which says itself what of its options cannot stand together; refuses, before anything is started, what the agent
     cannot read and a replay that would not fit in memory."""
     family = make_family(config.env)
     try:
@@ -104,3 +104,4 @@ def check_family(config: Config) -> None:
             f"The replay needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB of memory are free: "
             "lower train.buffer_size (env steps) or free some memory."
         )
+    return family
