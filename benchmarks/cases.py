@@ -94,7 +94,7 @@ CASES = {
             "AntDir",
             partial(make_family, "AntDir", max_episode_steps=HORIZON),
             ant_env,
-            {ACTING: (12, 64)},
+            {ACTING: (12, 64), ENV_ONLY: (12,)},
             mujoco=True,
             # What costs time and is not in the observation is switched off there too.
             envpool=("Ant-v5", {"use_contact_force": False, "post_constraint": False}),
@@ -104,12 +104,12 @@ CASES = {
             "HalfCheetah",
             cheetah_family,
             cheetah_env,
-            {ACTING: (12, 64)},
+            {ACTING: (12, 64), ENV_ONLY: (12,)},
             mujoco=True,
             envpool=("HalfCheetah-v5", {"post_constraint": False}),
         ),
         Case("toy", "1 us Python toy", toy_family, toy_env, {ACTING: (12,), ENV_ONLY: (12, 200)}),
-        Case("cpu", "5 ms of CPU (Python, keeping the GIL)", partial(toy_family, CPU_S), partial(toy_env, CPU_S), {ACTING: (12,)}),
+        Case("cpu", "5 ms of CPU (Python, keeping the GIL)", partial(toy_family, CPU_S), partial(toy_env, CPU_S), {ACTING: (12,), ENV_ONLY: (12,)}),
         Case(
             "wait",
             "10 ms of waiting",

@@ -83,7 +83,7 @@ def measure(table: Table, seconds: float, repeats: int, only: str, say: Callable
     family = table.case.family()
     agent = make_agent(family) if table.mode == ACTING else None
     replay = make_replay(family, table.slots) if agent is not None else None
-    states = visited_states(table, agent) if table.case.mujoco and agent is not None else None
+    states = visited_states(table, agent or make_agent(family)) if table.case.mujoco else None
     rows = rows_of(table, agent, replay, only)
     failed: dict[str, str] = {}
     running: dict[str, Running] = {}
