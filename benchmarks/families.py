@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from envs.async_shard import AsyncShard
 from envs.base import EnvConfig, EnvSpec, Shard, SlotError, TaskFamily
-from envs.meta.ant_dir import mujoco_module
 from envs.meta.kernels import index_of, settled_actions, split_choices
+from envs.meta.mujoco_shard import mujoco_module
 from utils.options import option
 
 FRAME_SKIP = 5

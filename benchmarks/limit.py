@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from benchmarks.cases import CASES
 from benchmarks.families import FRAME_SKIP, Dot, load_cheetah
-from envs.meta.ant_dir import load_model, mujoco_module
+from envs.meta.mujoco_shard import load_model, mujoco_module
 from utils.machine import available_cores
 
-MODELS = {"ant": load_model, "cheetah": load_cheetah}
+MODELS = {"ant": lambda: load_model("ant.xml"), "cheetah": load_cheetah}
 PUSHES = 1000
 
 

@@ -75,7 +75,7 @@ def evaluation_table(metrics: Mapping[str, Any], spec: EnvSpec) -> str:
     lines += [f"  {name:<26}" + "".join(f"{value:10.2f}" for value in values) for name, values in curves.items()]
     if spec.reference is not None:
         references = {"oracle (told the task)": spec.reference.oracle, "random actions": spec.reference.random}
-        lines += [f"  {name:<26}" + f"{value:10.2f}" * episodes for name, value in references.items()]
+        lines += [f"  {name:<26}" + f"{value:10.2f}" * episodes for name, value in references.items() if value is not None]
     if spec.success is not None:
         lines.append("success by episode")
         rates = {name: [metrics[f"eval/{name}/success_episode_{index}"] for index in range(1, len(values) + 1)] for name, values in curves.items()}

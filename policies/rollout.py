@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import ActionSpace, Rows, uniform_actions
+from envs.base import ActionSpace, Layout, Rows, uniform_actions
 from envs.gym_spaces import MASK_KEY, allowed_choices
 from envs.parallel_env_manager import ParallelEnvManager, SlotGroup, Start
 from policies.agents.agent import Agent
@@ -162,9 +162,9 @@ class OracleActor:
 
     def seat(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
         family, rows = manager.family, group.rows
-        width = (manager.spec.obs_space.shape or (0,))[0]
-        obs = rows.obs if isinstance(rows.obs, np.ndarray) else next(iter(rows.obs.values()))
-        return lambda noise: family.oracle_action(obs[:, :width], rows.task)
+        own = Layout(manager.spec).part(rows, 0, group.size) if isinstance(rows.obs, dict) else rows
+        obs = own.obs if isinstance(own.obs, dict) else own.obs[:, : (manager.spec.obs_space.shape or (0,))[0]]
+        return lambda noise: family.oracle_action(obs, rows.task, rows.info)
 
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[Any]:
         return np.zeros((num_rows, 1), np.float32)

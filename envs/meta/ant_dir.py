@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import os
-import platform
 from dataclasses import dataclass
 from enum import Enum
-from importlib.resources import as_file, files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Shard, SlotError, Split, TaskFamily
-from envs.meta.kernels import index_of, settled_actions, split_choices, split_uniforms
+from envs.base import EnvConfig, EnvSpec, Group, Split, TaskFamily
+from envs.meta.kernels import split_choices, split_uniforms, sum_columns
+from envs.meta.mujoco_shard import At, Body, MujocoShard, Speeds
 from utils.options import option
 
-if TYPE_CHECKING:
-    import mujoco
-
-FRAME_SKIP = 5
+ANT = Body("ant.xml", frame_skip=5, noise=0.1, speeds=Speeds.normal)
 HEALTHY_Z = (0.2, 1.0)
-RESET_NOISE = 0.1
 CONTROL_COST = 0.5
 ALIVE = 1.0
-HUGE = 1e10
-"""MuJoCo's own limit: it resets a simulation whose state is beyond, but looks only at the start of a frame."""
 TORSO = 1
 """The torso's body number, as Gymnasium's Ant has it too."""
-
-_log = logging.getLogger(__name__)
 
 
 class Variant(Enum):
@@ -73,6 +62,7 @@ class AntDir(TaskFamily):
     """
 
     Config = AntDirConfig
+    group = Group.locomotion
     config: AntDirConfig
 
     def __init__(self, config: AntDirConfig) -> None:
@@ -95,143 +85,36 @@ class AntDir(TaskFamily):
         return AntDirShard(num_slots, threads)
 
 
-class AntDirShard(Shard):
-    """Slots of AntDir: one MuJoCo batch, and the reward in numpy over its bound arrays."""
+class AntDirShard(MujocoShard):
+    """Slots of AntDir: the reward in numpy over the batch's bound arrays."""
 
     def __init__(self, num_slots: int, threads: int) -> None:
-        # Here and not at the top: MuJoCo takes longer to import than everything else that a worker needs.
-        from mujoco.batch import Batch, SimulationError
-
-        mujoco = mujoco_module()
-        _log_warnings_of(mujoco)
-        self._model = load_model()
-        self._batch = Batch(self._model, num_slots, min(threads, num_slots))
-        self._failure = SimulationError
-        self._no_stage, self._position_stage = int(mujoco.mjtStage.mjSTAGE_NONE), int(mujoco.mjtStage.mjSTAGE_POS)
-        self._num_slots = num_slots
-        self._qpos, self._qvel, self._ctrl = (self._batch.bind(name) for name in ("qpos", "qvel", "ctrl"))
-        self._torso = self._batch.bind("xpos")[:, TORSO, :2]
-        bad = [int(getattr(mujoco.mjtWarning, f"mjWARN_BAD{name}")) for name in ("QPOS", "QVEL", "QACC")]
-        self._divergences = self._batch.warning[:, min(bad) : max(bad) + 1, 1]
-        self._dt = self._model.opt.timestep * FRAME_SKIP
-        self._xy = np.zeros((num_slots, 2))
+        super().__init__(num_slots, threads, ANT, dims=2)
+        self._torso = self.batch.bind("xpos")[:, TORSO, :2]
         self._direction = np.zeros((num_slots, 2))
-        self._renderer: mujoco.Renderer | None = None
 
-    def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
-        """Put the ants at noisy default poses (which clears their divergence counters)."""
-        self._batch.reset(slots, stage=self._no_stage)
-        for slot, angle, seed in zip(slots.tolist(), tasks[:, 0].tolist(), seeds.tolist(), strict=True):
-            self._direction[slot] = math.cos(angle), math.sin(angle)
-            rng = np.random.default_rng(seed)
-            self._qpos[slot] += rng.uniform(-RESET_NOISE, RESET_NOISE, self._model.nq)
-            self._qvel[slot] += RESET_NOISE * rng.standard_normal(self._model.nv)
-        # The first displacement starts from the current position. No later stage is needed: the physics that follows is the same.
-        self._batch.forward(slots, stage=self._position_stage)
-        self._xy[slots] = self._torso[slots]
-        self._write(slots, self._xy[slots], np.zeros(len(slots)))
+    def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
+        # math, not numpy: numpy's trigonometry may give other last bits for arrays of other lengths.
+        self._direction[slots] = [(math.cos(angle), math.sin(angle)) for angle in tasks[:, 0].tolist()]
 
-    def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
-        """Five frames of these ants."""
-        at = index_of(slots, self._num_slots)
-        ctrl = settled_actions(actions, slots)
-        self._ctrl[at] = ctrl
-        try:
-            self._batch.step(None if isinstance(at, slice) else slots, nstep=FRAME_SKIP)
-        except self._failure as error:
-            raise SlotError(int(error.ids[0]), str(error)) from error
-        xy, diverged = self._torso[at], None
-        # Not below the limit: NaN too. Divergence is rare, and one look at the states of all slots is cheap.
-        if self._divergences.any() or not np.abs(self._batch.state).max() < HUGE:
-            xy, diverged = self._settle(at)
-        velocity = xy - self._xy[at]
-        velocity /= self._dt
+    def position(self, at: At) -> NDArray[np.float64]:
+        return self._torso[at]
+
+    def begin(self, at: At, position: NDArray[np.float64]) -> None:
+        self.rows.info[at, 0] = 0.0
+        self.rows.info[at, 1:] = position
+
+    def score(self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.float64]:
         velocity *= self._direction[at]
-        velocity = velocity[:, 0] + velocity[:, 1]
-        height = self._qpos[at, 2]
-        fallen = (height < HEALTHY_Z[0]) | (height > HEALTHY_Z[1])
-        if diverged is not None:
-            fallen |= diverged
-            velocity[diverged] = 0.0
-        self._xy[at] = xy
-        rows = self.rows
-        rows.reward[at] = velocity - CONTROL_COST * _sum_of_squares(ctrl) + ALIVE
-        rows.terminated[at] = fallen
-        rows.truncated[at] = False
-        self._write(at, xy, velocity)
+        along = velocity[:, 0] + velocity[:, 1]
+        self.rows.info[at, 0] = along
+        self.rows.info[at, 1:] = position
+        return along - CONTROL_COST * sum_columns(ctrl * ctrl) + ALIVE
 
-    def _settle(self, at: NDArray[np.int64] | slice) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """The torsos' positions, and which of these slots have diverged; their states, which nobody will step, are made finite."""
-        sound = (np.abs(self._qpos[at]) < HUGE).all(axis=1) & (np.abs(self._qvel[at]) < HUGE).all(axis=1)
-        diverged = self._divergences[at].any(axis=1) | ~sound
-        for field in (self._qpos, self._qvel):
-            field[at] = np.clip(np.nan_to_num(field[at]), -HUGE, HUGE)
-        return np.where(diverged[:, None], self._qpos[at, :2], self._torso[at]), diverged
+    def fallen(self, at: At) -> NDArray[np.bool_]:
+        height = self.qpos[at, 2]
+        return (height < HEALTHY_Z[0]) | (height > HEALTHY_Z[1])
 
-    def _write(self, at: NDArray[np.int64] | slice, xy: NDArray[np.float64], velocity: NDArray[np.float64]) -> None:
-        rows = self.rows
-        obs = rows.obs
-        assert isinstance(obs, np.ndarray)
-        obs[at, :13] = self._qpos[at, 2:]
-        obs[at, 13:] = self._qvel[at]
-        rows.info[at, 0] = velocity
-        rows.info[at, 1:] = xy
-
-    def render(self, slot: int) -> NDArray[np.uint8]:
-        """The ant as the model's tracking camera sees it."""
-        renderer = self._renderer = self._renderer or _make_renderer(self._model)
-        data = self._batch.get_data(slot)
-        mujoco_module().mj_forward(self._model, data)
-        renderer.update_scene(data, camera="track")
-        return renderer.render()
-
-    def close(self) -> None:
-        """Free the renderer; MuJoCo frees the rest with the shard."""
-        if self._renderer is not None:
-            self._renderer.close()
-            self._renderer = None
-
-
-def _sum_of_squares(actions: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[n] sum over the eight torques, in an order that is the same for any n (a numpy reduction's is not)."""
-    squares = actions * actions
-    four = squares[:, :4] + squares[:, 4:]
-    two = four[:, :2] + four[:, 2:]
-    return two[:, 0] + two[:, 1]
-
-
-def mujoco_module() -> Any:
-    """The module, imported when it is first needed; its names come from C extensions, which a type checker cannot see."""
-    import mujoco
-
-    return mujoco
-
-
-def load_model() -> Any:
-    """The ant, as Gymnasium models it."""
-    with as_file(files("gymnasium") / "envs/mujoco/assets/ant.xml") as path:
-        return mujoco_module().MjModel.from_xml_path(str(path))
-
-
-def _log_warnings_of(mujoco: Any) -> None:
-    """MuJoCo prints each warning and writes MUJOCO_LOG.TXT into the working directory; here a divergence is an end of an episode instead."""
-    if mujoco.get_mju_user_warning() is None:
-        mujoco.set_mju_user_warning(_log.debug)
-
-
-def _make_renderer(model: Any) -> mujoco.Renderer:
-    from mujoco.rendering.classic import gl_context
-
-    try:
-        if platform.system() == "Linux" and not os.environ.get("MUJOCO_GL") and not os.environ.get("DISPLAY"):
-            # MuJoCo reads MUJOCO_GL when it is imported, and its default needs a screen. Setting the variable would load OpenGL into every
-            # worker, so the choice is made here, where somebody wants a picture.
-            from mujoco.egl import GLContext
-
-            gl_context.GLContext = GLContext
-        return mujoco_module().Renderer(model)
-    except Exception as error:  # the OpenGL bindings raise whatever the driver makes them
-        raise RuntimeError(
-            f"AntDir draws with OpenGL, which cannot be used here ({type(error).__name__}: {error}). "
-            "Install EGL or OSMesa (Debian: libegl1, libosmesa6) and set MUJOCO_GL=egl or MUJOCO_GL=osmesa before the program starts."
-        ) from error
+    def observe(self, at: At, obs: NDArray[Any]) -> None:
+        obs[at, :13] = self.qpos[at, 2:]
+        obs[at, 13:] = self.qvel[at]

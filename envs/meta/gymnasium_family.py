@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.envs import registration
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Group, Split, TaskFamily
 from envs.gym_shard import GymShard, MakeEnv, TaskSetter, built_env, close_env, told
 from envs.gym_spaces import ActionWriter, ObsReader, SpaceError
 from envs.meta.kernels import check_split
@@ -69,7 +69,7 @@ class GymnasiumFamily(TaskFamily):
     episodes of a trial play in the same generated world (mazes, levels); training and test worlds are disjoint. `none`: there is one task,
     [0]; an ordinary environment, each episode with a seed of its own. `auto` takes `set_task` where the environment has it, else `none`.
 
-    Observation, action: the environment's, by the encodings in envs/gym_spaces.py; continuous actions are stretched from [-1, 1]
+    Observation, Action: the environment's, by the encodings in envs/gym_spaces.py; continuous actions are stretched from [-1, 1]
     (`rescale_actions`). An `action_mask` in a Dict observation reaches the agent under that key. Reward, terminated, truncated: the
     environment's own. H: a number given as `max_episode_steps` replaces the time limit that an id is registered with, as in
     `gymnasium.make`; 0 takes the registered one, and is refused where there is none. Info: `info_names`. No quantity is added.
@@ -78,6 +78,7 @@ class GymnasiumFamily(TaskFamily):
     """
 
     Config = GymnasiumConfig
+    group = Group.partner
     config: GymnasiumConfig
 
     def __init__(self, config: GymnasiumConfig, factory: MakeEnv | None = None, sample_tasks: Sampler | None = None) -> None:

@@ -26,6 +26,30 @@ def settled_actions(actions: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[
     return settled
 
 
+def settled_choices(actions: NDArray[Any], slots: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """[n] choices out of 0..count-1; any other number is refused, since an index out of its range would be somebody else's row."""
+    choices = np.asarray(actions, np.int64)
+    wrong = (choices < 0) | (choices >= count) | (choices != actions)
+    if wrong.any():
+        bad = int(np.flatnonzero(wrong)[0])
+        raise SlotError(int(slots[bad]), f"the action {np.asarray(actions[bad]).tolist()} is none of 0 to {count - 1}")
+    return choices
+
+
+def sum_columns(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[n, A] -> [n] sums, by halves, in an order that is the same for any n (a numpy reduction's is not)."""
+    odd: list[NDArray[np.float64]] = []
+    while (width := values.shape[1]) > 1:
+        half = width // 2
+        if width % 2:
+            odd.append(values[:, -1])
+        values = values[:, :half] + values[:, half : 2 * half]
+    total = values[:, 0]
+    for column in odd:
+        total = total + column
+    return total
+
+
 def split_uniforms(rng: np.random.Generator, shape: tuple[int, ...], split: str) -> NDArray[np.float64]:
     """Uniform draws in [0, 1) on a grid of 2^-32: training tasks take its even points, test tasks its odd ones, so they never meet.
 

@@ -9,8 +9,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import Shard
+from envs.base import Obs, Shard
 from envs.meta.kernels import index_of, settled_actions
+from envs.meta.pictures import GOAL, ROBOT, discs
 
 STEP = 0.1
 """How far an action of 1 moves the point, along each axis."""
@@ -18,9 +19,6 @@ STEP = 0.1
 OBS_SPACE = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 ACTION_SPACE = spaces.Box(-1.0, 1.0, (2,), np.float32)
 INFO_NAMES = ("distance", "success")
-
-PICTURE = 200
-"""Pixels on each side of a picture, which shows [-2, 2] x [-2, 2]."""
 
 
 class PlaneShard(Shard, ABC):
@@ -81,14 +79,11 @@ class PlaneShard(Shard, ABC):
 
     def render(self, slot: int) -> NDArray[np.uint8]:
         """The goal in green, the point in dark blue."""
-        ticks = (np.arange(PICTURE) + 0.5) * (4.0 / PICTURE) - 2.0
-        picture = np.full((PICTURE, PICTURE, 3), 245, np.uint8)
-        for centre, radius, colour in ((self._goal[slot], max(self._radius, 0.05), (120, 200, 120)), (self._position[slot], 0.06, (40, 60, 140))):
-            inside = (ticks[None, :] - centre[0]) ** 2 + (ticks[::-1, None] - centre[1]) ** 2 <= radius**2
-            picture[inside] = colour
-        return picture
+        goal, point = ((float(one[slot, 0]), float(one[slot, 1])) for one in (self._goal, self._position))
+        return discs([(goal, max(self._radius, 0.05), GOAL), (point, 0.06, ROBOT)])
 
 
-def towards(goal: NDArray[np.float64], obs: NDArray[Any], drift: NDArray[np.float64] | float = 0.0) -> NDArray[np.float32]:
+def towards(goal: NDArray[np.float64], obs: Obs, drift: NDArray[np.float64] | float = 0.0) -> NDArray[np.float32]:
     """[N, 2] the actions that bring the points to their goals in the fewest steps: each axis as fast as it can, then still."""
+    assert isinstance(obs, np.ndarray)
     return np.clip((goal - obs[:, :2].astype(np.float64) - drift) / STEP, -1.0, 1.0).astype(np.float32)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Reference, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Group, Obs, Reference, Split, TaskFamily
 from envs.meta.kernels import split_uniforms
 from envs.meta.plane import ACTION_SPACE, INFO_NAMES, OBS_SPACE, PlaneShard, towards
 from utils.options import option
@@ -57,6 +57,7 @@ class PointRobot(TaskFamily):
     """
 
     Config = PointRobotConfig
+    group = Group.toy
     config: PointRobotConfig
 
     def __init__(self, config: PointRobotConfig) -> None:
@@ -81,7 +82,7 @@ class PointRobot(TaskFamily):
     def make_shard(self, num_slots: int, threads: int = 1) -> PointRobotShard:
         return PointRobotShard(num_slots, self.config)
 
-    def oracle_action(self, obs: NDArray[Any], task: NDArray[np.float64]) -> NDArray[np.float32]:
+    def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[np.float32]:
         return towards(task, obs)
 
 

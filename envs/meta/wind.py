@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Reference, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Group, Obs, Reference, Split, TaskFamily
 from envs.meta.kernels import split_uniforms
 from envs.meta.plane import ACTION_SPACE, INFO_NAMES, OBS_SPACE, PlaneShard, towards
 from utils.options import option
@@ -40,6 +40,7 @@ class Wind(TaskFamily):
     """
 
     Config = WindConfig
+    group = Group.toy
     config: WindConfig
 
     def __init__(self, config: WindConfig) -> None:
@@ -61,7 +62,7 @@ class Wind(TaskFamily):
     def make_shard(self, num_slots: int, threads: int = 1) -> WindShard:
         return WindShard(num_slots, self.config.radius)
 
-    def oracle_action(self, obs: NDArray[Any], task: NDArray[np.float64]) -> NDArray[np.float32]:
+    def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[np.float32]:
         return towards(np.array(GOAL), obs, drift=task)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from envs.base import Obs
 from envs.parallel_env_manager import ParallelEnvManager, SlotGroup
 from policies.rollout import Act, OracleActor, Plan, RandomActor, WaveInterrupted, WaveResult, run_wave
 from tests.toys import CountingConfig, CountingFamily
@@ -129,8 +130,8 @@ def test_an_interrupted_wave_counts_nothing_and_the_next_is_not_disturbed() -> N
 
 def test_the_oracle_actor_is_told_the_task() -> None:
     class Family(CountingFamily):
-        def oracle_action(self, obs: NDArray[Any], task: NDArray[np.float64]) -> NDArray[Any]:
-            assert obs.shape[1] == 5, "the family's own observation, without task and flag"
+        def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[Any]:
+            assert isinstance(obs, np.ndarray) and obs.shape[1] == 5, "the family's own observation, without task and flag"
             return task.astype(np.float32)
 
     with ParallelEnvManager(Family(CountingConfig(max_episode_steps=3, falls=False)), 2, episodes_per_trial=2, oracle=True) as manager:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import Layout, Rows, Shard, TaskFamily
+from envs.base import Layout, Rows, Shard, TaskFamily, uniform_actions
 from envs.meta import FAMILIES
 from envs.meta.make_env import make_family
 
@@ -48,24 +48,23 @@ class Played:
         return self.rows
 
     def step(self, slots: Any, actions: Any) -> Rows:
-        self.shard.step(np.asarray(slots, np.int64), np.asarray(actions, np.float32))
+        self.shard.step(np.asarray(slots, np.int64), np.asarray(actions, self.rows.prev_action.dtype))
         return self.rows
 
     def bits(self, slot: int | np.integer[Any]) -> bytes:
         """Everything that the shard wrote into one slot's row."""
         rows = self.rows
-        assert isinstance(rows.obs, np.ndarray)
-        return b"".join(part[slot].tobytes() for part in (rows.obs, rows.reward, rows.terminated, rows.truncated, rows.info))
+        obs = rows.obs.values() if isinstance(rows.obs, dict) else (rows.obs,)
+        return b"".join(part[slot].tobytes() for part in (*obs, rows.reward, rows.terminated, rows.truncated, rows.info))
 
 
-def random_actions(rng: np.random.Generator, family: TaskFamily, *leading: int) -> NDArray[np.float32]:
-    """Uniform actions [*leading, A]."""
-    shape = family.spec.action_space.shape
-    assert shape is not None
-    return rng.uniform(-1.0, 1.0, (*leading, *shape)).astype(np.float32)
+def random_actions(rng: np.random.Generator, family: TaskFamily, *leading: int) -> NDArray[Any]:
+    """Uniform actions [*leading, ...]."""
+    drawn = uniform_actions(rng, family.spec.action_space, int(np.prod(leading)))
+    return drawn.reshape(*leading, *drawn.shape[1:])
 
 
-def play_alone(family: TaskFamily, task: NDArray[np.float64], seed: int, actions: NDArray[np.float32]) -> list[bytes]:
+def play_alone(family: TaskFamily, task: NDArray[np.float64], seed: int, actions: NDArray[Any]) -> list[bytes]:
     """The bits of every row of one episode on a shard of one slot."""
     played = Played(family, 1)
     played.reset([0], [task], [seed])
@@ -78,14 +77,16 @@ def play_alone(family: TaskFamily, task: NDArray[np.float64], seed: int, actions
 
 
 def returns_of(family: TaskFamily, tasks: NDArray[np.float64], *, oracle: bool, seed: int = 0) -> NDArray[np.float64]:
-    """[n] the returns of one whole episode of each task, of the oracle or of uniform actions."""
+    """[n] the returns of the first episode of each task, of the oracle or of uniform actions; nothing counts after an end."""
     rng = np.random.default_rng(seed)
-    slots = np.arange(len(tasks))
     played = Played(family, len(tasks))
-    rows = played.reset(slots, tasks, rng.integers(2**63, size=len(tasks)))
-    total = np.zeros(len(tasks))
+    rows = played.reset(np.arange(len(tasks)), tasks, rng.integers(2**63, size=len(tasks)))
+    total, going = np.zeros(len(tasks)), np.arange(len(tasks))
     for _ in range(family.config.max_episode_steps):
-        assert isinstance(rows.obs, np.ndarray)
-        actions = family.oracle_action(rows.obs, tasks) if oracle else random_actions(rng, family, len(tasks))
-        total += played.step(slots, actions).reward
+        actions = family.oracle_action(rows.obs, tasks, rows.info) if oracle else random_actions(rng, family, len(tasks))
+        total[going] += played.step(going, actions[going]).reward[going]
+        going = going[~rows.terminated[going]]
+        if not len(going):
+            break
+    played.shard.close()
     return total

@@ -40,7 +40,7 @@ def test_an_episode_is_what_the_definition_says(kind: str, radius: float):
     for step in range(100):
         assert isinstance(rows.obs, np.ndarray)
         # To the goal, and then about: over its edge in both directions, and beyond the bounds of an action.
-        action = family.oracle_action(rows.obs, task[None])[0] if step < 20 else 1.5 * random_actions(rng, family)
+        action = family.oracle_action(rows.obs, task[None], rows.info)[0] if step < 20 else 1.5 * random_actions(rng, family)
         played.step([0], action[None])
         x += 0.1 * min(max(float(action[0]), -1.0), 1.0)
         y += 0.1 * min(max(float(action[1]), -1.0), 1.0)
@@ -78,7 +78,7 @@ def test_random_starts_fill_their_box_and_fixed_ones_are_the_origin():
             assert np.abs(np.quantile(along, np.linspace(0, 1, 11)) - np.linspace(0, 1, 11)).max() < 0.03
 
 
-def reference_of(family: TaskFamily) -> dict[bool, float]:
+def reference_of(family: TaskFamily) -> dict[bool, float | None]:
     reference = family.spec.reference
     assert reference is not None
     return {True: reference.oracle, False: reference.random}

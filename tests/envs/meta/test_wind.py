@@ -22,7 +22,7 @@ def test_an_episode_is_what_the_definition_says():
     x = y = 0.0
     for step in range(100):
         assert isinstance(rows.obs, np.ndarray)
-        action = (family.oracle_action(rows.obs, tasks) if step < 60 else random_actions(rng, family, 1))[0]
+        action = (family.oracle_action(rows.obs, tasks, rows.info) if step < 60 else random_actions(rng, family, 1))[0]
         played.step([0], action[None])
         x = x + 0.1 * float(action[0]) + wind_x
         y = y + 0.1 * float(action[1]) + wind_y
@@ -69,7 +69,7 @@ def test_a_wind_that_is_inferred_from_the_first_step_is_enough():
     total, guess = np.zeros(len(tasks)), np.zeros_like(tasks)
     for step in range(75):
         assert isinstance(rows.obs, np.ndarray)
-        before, actions = rows.obs.astype(np.float64), family.oracle_action(rows.obs, guess)
+        before, actions = rows.obs.astype(np.float64), family.oracle_action(rows.obs, guess, rows.info)
         total += played.step(slots, actions).reward
         if step == 0:
             guess = rows.obs.astype(np.float64) - before - 0.1 * actions

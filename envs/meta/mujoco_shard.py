@@ -1,0 +1,233 @@
+"""Robots on `mujoco.batch`: physics, starts, parameters of their own, contact forces, divergence and pictures; a family adds what it rewards."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.base import Shard, SlotError
+from envs.meta.kernels import index_of, settled_actions
+
+if TYPE_CHECKING:
+    import mujoco
+
+HUGE = 1e10
+"""MuJoCo's own limit: it resets a simulation whose state is beyond, but looks only at the start of a frame."""
+
+_log = logging.getLogger(__name__)
+
+At = NDArray[np.int64] | slice
+
+
+class Speeds(Enum):
+    """How the noise on an episode's first velocities is drawn."""
+
+    normal = "normal"
+    uniform = "uniform"
+
+
+@dataclass(frozen=True)
+class Body:
+    """A robot of Gymnasium's, as its tasks use it."""
+
+    file: str
+    """Its model among Gymnasium's MuJoCo assets."""
+    frame_skip: int
+    """Frames of physics in a step."""
+    noise: float
+    """On the first qpos (uniform) and qvel (by `speeds`) of an episode."""
+    speeds: Speeds
+    camera: str = "track"
+
+
+class MujocoShard(Shard, ABC):
+    """Slots of one robot. A subclass says what position it watches, what a step is worth, when an episode ends, and what is observed.
+
+    `velocity` is the difference of that position over a step, divided by its duration. A simulation that diverged ends its episode with
+    velocity 0 and finite numbers (MuJoCo would silently put it back to its start). `fields` are fields of the model that every slot has
+    values of its own for, in `self.fields`. With `contacts`, each simulation keeps its own MjData, and `contact_forces` asks MuJoCo for what
+    it leaves at zero otherwise.
+    """
+
+    start_stage = "POS"
+    """How far a start is computed (`mujoco.mjtStage`): as far as a first observation or position needs. The physics after it is the same."""
+
+    def __init__(self, num_slots: int, threads: int, body: Body, *, dims: int = 1, fields: tuple[str, ...] = (), contacts: bool = False) -> None:
+        # Here and not at the top: MuJoCo takes longer to import than everything else that a worker needs.
+        from mujoco.batch import Batch, SimulationError
+
+        mujoco = mujoco_module()
+        _log_warnings_of(mujoco)
+        self.body = body
+        self.num_slots = num_slots
+        self.model = load_model(body.file)
+        self.batch = Batch(self.model, num_slots, min(threads, num_slots), persistent=contacts)
+        self.qpos, self.qvel, self._ctrl = (self.batch.bind(name) for name in ("qpos", "qvel", "ctrl"))
+        self.fields = {name: self.batch.expand(name) for name in fields}
+        self.dt = float(self.model.opt.timestep) * body.frame_skip
+        self._failure = SimulationError
+        self._none, self._start_stage = int(mujoco.mjtStage.mjSTAGE_NONE), int(getattr(mujoco.mjtStage, f"mjSTAGE_{self.start_stage}"))
+        bad = [int(getattr(mujoco.mjtWarning, f"mjWARN_BAD{name}")) for name in ("QPOS", "QVEL", "QACC")]
+        self._divergences = self.batch.warning[:, min(bad) : max(bad) + 1, 1]
+        gain = self.model.actuator_ctrlrange[:, 1]
+        self._gain = None if (gain == 1.0).all() else gain.copy()
+        self._before = np.zeros((num_slots, dims))
+        self._scratch = (mujoco.MjData(self.model), load_model(body.file) if fields else self.model) if contacts else None
+        self._renderer: mujoco.Renderer | None = None
+
+    @abstractmethod
+    def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
+        """Remember the tasks of these slots, and set what they change in `self.fields`; the episode's start follows."""
+
+    @abstractmethod
+    def position(self, at: At) -> NDArray[np.float64]:
+        """[n, dims] the position whose change is the velocity."""
+
+    @abstractmethod
+    def score(self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[n] the reward of a step; writes info. `ctrl` are the torques as the model takes them, `velocity` [n, dims]."""
+
+    def fallen(self, at: At) -> NDArray[np.bool_] | None:
+        """[n] whether the episode ends here; None for robots that cannot fall."""
+        return None
+
+    @abstractmethod
+    def observe(self, at: At, obs: NDArray[Any]) -> None:
+        """Write the observation of these slots into `obs[at]`."""
+
+    def begin(self, at: At, position: NDArray[np.float64]) -> None:
+        """Write the info of a start, where there is any that is not 0."""
+        self.rows.info[at] = 0.0
+
+    def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
+        """Put the robots at noisy default poses (which clears their divergence counters)."""
+        self.take(slots, tasks)
+        self.batch.reset(slots, stage=self._none)
+        noise, (nq, nv) = self.body.noise, (self.model.nq, self.model.nv)
+        for slot, seed in zip(slots.tolist(), seeds.tolist(), strict=True):
+            rng = np.random.default_rng(seed)
+            self.qpos[slot] += rng.uniform(-noise, noise, nq)
+            normal = self.body.speeds is Speeds.normal
+            self.qvel[slot] += noise * rng.standard_normal(nv) if normal else rng.uniform(-noise, noise, nv)
+        self.batch.forward(slots, stage=self._start_stage)
+        position = self._before[slots] = self.position(slots)
+        self.begin(slots, position)
+        self.observe(slots, self._obs)
+
+    def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
+        """A few frames of these robots."""
+        at = index_of(slots, self.num_slots)
+        ctrl = settled_actions(actions, slots)
+        if self._gain is not None:
+            ctrl *= self._gain
+        self._ctrl[at] = ctrl
+        try:
+            self.batch.step(None if isinstance(at, slice) else slots, nstep=self.body.frame_skip)
+        except self._failure as error:
+            raise SlotError(int(error.ids[0]), str(error)) from error
+        # Not below the limit: NaN too. Divergence is rare, and one look at the states of all slots is cheap.
+        diverged = self._settle(at) if self._divergences.any() or not np.abs(self.batch.state).max() < HUGE else None
+        position = self.position(at)
+        if diverged is not None:
+            position = np.where(diverged[:, None], self._before[at], position)
+        velocity = position - self._before[at]
+        velocity /= self.dt
+        self._before[at] = position
+        rows = self.rows
+        rows.reward[at] = self.score(at, ctrl, position, velocity)
+        ended = self.fallen(at)
+        if diverged is not None:
+            ended = diverged if ended is None else ended | diverged
+        rows.terminated[at] = False if ended is None else ended
+        rows.truncated[at] = False
+        self.observe(at, self._obs)
+        if diverged is not None:
+            self._obs[at] = np.clip(np.nan_to_num(self._obs[at], posinf=HUGE, neginf=-HUGE), -HUGE, HUGE)
+
+    @property
+    def _obs(self) -> NDArray[Any]:
+        assert isinstance(self.rows.obs, np.ndarray)
+        return self.rows.obs
+
+    def _settle(self, at: At) -> NDArray[np.bool_]:
+        """[n] which of these slots have diverged; their states, which nobody will step, are made finite."""
+        sound = (np.abs(self.qpos[at]) < HUGE).all(axis=1) & (np.abs(self.qvel[at]) < HUGE).all(axis=1)
+        for field in (self.qpos, self.qvel):
+            field[at] = np.clip(np.nan_to_num(field[at]), -HUGE, HUGE)
+        return self._divergences[at].any(axis=1) | ~sound
+
+    def contact_forces(self, at: At) -> NDArray[np.float64]:
+        """[n, bodies, 6] `cfrc_ext` as of the last evaluation of the physics, which MuJoCo computes only when asked; 0 for a diverged slot."""
+        assert self._scratch is not None, "built without contacts"
+        data, model = self._scratch
+        rne, get_data = mujoco_module().mj_rnePostConstraint, self.batch.get_data
+        slots = range(self.num_slots) if isinstance(at, slice) else at.tolist()
+        forces = np.empty((len(slots), self.model.nbody, 6))
+        for row, slot in zip(forces, slots, strict=True):
+            if self.fields:
+                self.batch.get_model(slot, model)
+            get_data(slot, data)
+            rne(model, data)
+            row[:] = data.cfrc_ext
+        return np.where(np.isfinite(forces), forces, 0.0) if not np.isfinite(forces).all() else forces
+
+    def render(self, slot: int) -> NDArray[np.uint8]:
+        """The robot as the model's tracking camera sees it."""
+        renderer = self._renderer = self._renderer or _make_renderer(self.model)
+        data = self.batch.get_data(slot)
+        mujoco_module().mj_forward(self.batch.get_model(slot), data)
+        renderer.update_scene(data, camera=self.body.camera)
+        return renderer.render()
+
+    def close(self) -> None:
+        """Free the renderer; MuJoCo frees the rest with the shard."""
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None
+
+
+def mujoco_module() -> Any:
+    """The module, imported when it is first needed; its names come from C extensions, which a type checker cannot see."""
+    import mujoco
+
+    return mujoco
+
+
+def load_model(file: str) -> Any:
+    """A robot, as Gymnasium models it."""
+    _log_warnings_of(mujoco_module())  # some models warn while they are read
+    with as_file(files("gymnasium") / "envs/mujoco/assets" / file) as path:
+        return mujoco_module().MjModel.from_xml_path(str(path))
+
+
+def _log_warnings_of(mujoco: Any) -> None:
+    """MuJoCo prints each warning and writes MUJOCO_LOG.TXT into the working directory; here a divergence is an end of an episode instead."""
+    if mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(_log.debug)
+
+
+def _make_renderer(model: Any) -> mujoco.Renderer:
+    from mujoco.rendering.classic import gl_context
+
+    try:
+        if platform.system() == "Linux" and not os.environ.get("MUJOCO_GL") and not os.environ.get("DISPLAY"):
+            # MuJoCo reads MUJOCO_GL when it is imported, and its default needs a screen. Setting the variable would load OpenGL into every
+            # worker, so the choice is made here, where somebody wants a picture.
+            from mujoco.egl import GLContext
+
+            gl_context.GLContext = GLContext
+        return mujoco_module().Renderer(model)
+    except Exception as error:  # the OpenGL bindings raise whatever the driver makes them
+        raise RuntimeError(
+            f"MuJoCo draws with OpenGL, which cannot be used here ({type(error).__name__}: {error}). "
+            "Install EGL or OSMesa (Debian: libegl1, libosmesa6) and set MUJOCO_GL=egl or MUJOCO_GL=osmesa before the program starts."
+        ) from error
