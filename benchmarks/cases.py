@@ -9,9 +9,10 @@ from typing import Any
 
 import gymnasium
 
-from benchmarks.families import Cheetah, Toy, ToyConfig, ToyEnv, hush_mujoco
+from benchmarks.families import Cheetah, Toy, ToyConfig, ToyEnv
 from envs.base import TaskFamily
 from envs.meta.make_env import make_family
+from envs.meta.mujoco_shard import hush_mujoco
 
 EPISODES, HORIZON = 2, 200
 ACTING, ENV_ONLY = "acting", "env-only"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 from dataclasses import dataclass
-from importlib.resources import as_file, files
 from typing import Any
 
 import gymnasium
@@ -16,20 +14,15 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.async_shard import AsyncShard
-from envs.base import EnvConfig, EnvSpec, Shard, SlotError, TaskFamily
-from envs.meta.kernels import index_of, settled_actions, split_choices
-from envs.meta.mujoco_shard import mujoco_module
+from envs.base import EnvConfig, EnvSpec, Shard, TaskFamily
+from envs.meta.kernels import split_choices, sum_columns
+from envs.meta.mujoco_shard import At, Body, MujocoShard, Speeds
 from utils.options import option
 
-FRAME_SKIP = 5
-RESET_NOISE = 0.1
+CHEETAH = Body("half_cheetah.xml", frame_skip=5, noise=0.1, speeds=Speeds.normal)
 CONTROL_COST = 0.1
-HUGE = 1e10
 FRAMES, EDGE = 2, 2.0
 """Of the toy: substeps, as many as take about a microsecond, and where its world ends."""
-
-_log = logging.getLogger(__name__)
-
 
 # -- HalfCheetah -----------------------------------------------------------------------------------------------------------------------------
 
@@ -58,82 +51,27 @@ class Cheetah(TaskFamily):
         return CheetahShard(num_slots, threads)
 
 
-class CheetahShard(Shard):
-    """Slots of HalfCheetah: one MuJoCo batch, and the reward in numpy over its bound arrays."""
+class CheetahShard(MujocoShard):
+    """Slots of HalfCheetah."""
 
     def __init__(self, num_slots: int, threads: int) -> None:
-        from mujoco.batch import Batch, SimulationError
-
-        mujoco = mujoco_module()
-        self._model = load_cheetah()
-        self._batch = Batch(self._model, num_slots, min(threads, num_slots))
-        self._failure, self._no_stage = SimulationError, int(mujoco.mjtStage.mjSTAGE_NONE)
-        self._num_slots = num_slots
-        self._qpos, self._qvel, self._ctrl = (self._batch.bind(name) for name in ("qpos", "qvel", "ctrl"))
-        bad = [int(getattr(mujoco.mjtWarning, f"mjWARN_BAD{name}")) for name in ("QPOS", "QVEL", "QACC")]
-        self._divergences = self._batch.warning[:, min(bad) : max(bad) + 1, 1]
-        self._dt = self._model.opt.timestep * FRAME_SKIP
-        self._x = np.zeros(num_slots)
+        super().__init__(num_slots, threads, CHEETAH)
         self._direction = np.zeros(num_slots)
 
-    def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
-        """Put the cheetahs at noisy default poses."""
-        self._batch.reset(slots, stage=self._no_stage)
+    def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
         self._direction[slots] = tasks[:, 0]
-        for slot, seed in zip(slots.tolist(), seeds.tolist(), strict=True):
-            rng = np.random.default_rng(seed)
-            self._qpos[slot] += rng.uniform(-RESET_NOISE, RESET_NOISE, self._model.nq)
-            self._qvel[slot] += RESET_NOISE * rng.standard_normal(self._model.nv)
-        self._x[slots] = self._qpos[slots, 0]
-        self._write(slots, np.zeros(len(slots)))
 
-    def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
-        """Five frames of these cheetahs."""
-        at = index_of(slots, self._num_slots)
-        ctrl = settled_actions(actions, slots)
-        self._ctrl[at] = ctrl
-        try:
-            self._batch.step(None if isinstance(at, slice) else slots, nstep=FRAME_SKIP)
-        except self._failure as error:
-            raise SlotError(int(error.ids[0]), str(error)) from error
-        diverged = None
-        if self._divergences.any() or not np.abs(self._batch.state).max() < HUGE:
-            diverged = self._divergences[at].any(axis=1) | ~(np.abs(self._qpos[at]) < HUGE).all(axis=1) | ~(np.abs(self._qvel[at]) < HUGE).all(axis=1)
-            for field in (self._qpos, self._qvel):
-                field[at] = np.clip(np.nan_to_num(field[at]), -HUGE, HUGE)
-        x = self._qpos[at, 0]
-        velocity = (x - self._x[at]) / self._dt * self._direction[at]
-        if diverged is not None:
-            velocity[diverged] = 0.0
-        self._x[at] = x
-        rows = self.rows
-        squares = ctrl * ctrl
-        three = squares[:, :3] + squares[:, 3:]  # the same order of summing for any number of slots
-        rows.reward[at] = velocity - CONTROL_COST * (three[:, 0] + three[:, 1] + three[:, 2])
-        rows.terminated[at] = False if diverged is None else diverged
-        rows.truncated[at] = False
-        self._write(at, velocity)
+    def position(self, at: At) -> NDArray[np.float64]:
+        return self.qpos[at, :1]
 
-    def _write(self, at: NDArray[np.int64] | slice, velocity: NDArray[np.float64]) -> None:
-        obs = self.rows.obs
-        assert isinstance(obs, np.ndarray)
-        obs[at, :8] = self._qpos[at, 1:]
-        obs[at, 8:] = self._qvel[at]
-        self.rows.info[at, 0] = velocity
+    def score(self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+        along = velocity[:, 0] * self._direction[at]
+        self.rows.info[at, 0] = along
+        return along - CONTROL_COST * sum_columns(ctrl * ctrl)
 
-
-def load_cheetah() -> Any:
-    """HalfCheetah, as Gymnasium models it."""
-    hush_mujoco()
-    with as_file(files("gymnasium") / "envs/mujoco/assets/half_cheetah.xml") as path:
-        return mujoco_module().MjModel.from_xml_path(str(path))
-
-
-def hush_mujoco() -> None:
-    """MuJoCo prints a warning about this model every time it is loaded."""
-    mujoco = mujoco_module()
-    if mujoco.get_mju_user_warning() is None:
-        mujoco.set_mju_user_warning(_log.debug)
+    def observe(self, at: At, obs: NDArray[Any]) -> None:
+        obs[at, :8] = self.qpos[at, 1:]
+        obs[at, 8:] = self.qvel[at]
 
 
 # -- the toy ---------------------------------------------------------------------------------------------------------------------------------

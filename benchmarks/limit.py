@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.cases import CASES
-from benchmarks.families import FRAME_SKIP, Dot, load_cheetah
+from benchmarks.families import CHEETAH, Dot
+from envs.meta.ant_dir import ANT
 from envs.meta.mujoco_shard import load_model, mujoco_module
 from utils.machine import available_cores
 
-MODELS = {"ant": lambda: load_model("ant.xml"), "cheetah": load_cheetah}
+BODIES = {"ant": ANT, "cheetah": CHEETAH}
 PUSHES = 1000
 
 
@@ -77,7 +78,8 @@ def _pushing(case: str, seconds: float, ready: Any) -> tuple[float, float]:
 def _physics(case: str, states: NDArray[np.float64], seconds: float, ready: Any) -> tuple[float, float]:
     """CPU seconds that `mj_step` takes on these states, and the share of the core."""
     mujoco = mujoco_module()
-    model = MODELS[case]()
+    body = BODIES[case]
+    model = load_model(body.file)
     data = mujoco.MjData(model)
     hidden = model.nq + model.nv + model.nu - states.shape[1]  # the coordinates that no observation has, since they move nothing
     first = model.nq - hidden
@@ -87,9 +89,9 @@ def _physics(case: str, states: NDArray[np.float64], seconds: float, ready: Any)
         row = states[steps % len(states)]
         mujoco.mj_resetData(model, data)
         data.qpos[hidden:], data.qvel[:], data.ctrl[:] = row[:first], row[first : first + model.nv], row[first + model.nv :]
-        mujoco.mj_step(model, data, FRAME_SKIP)  # settles the warm start, as a step before this one would have
+        mujoco.mj_step(model, data, body.frame_skip)  # settles the warm start, as a step before this one would have
         before = perf_counter()
-        mujoco.mj_step(model, data, FRAME_SKIP)
+        mujoco.mj_step(model, data, body.frame_skip)
         spent += perf_counter() - before
         steps += 1
     share = stint.share

@@ -66,7 +66,7 @@ class MujocoShard(Shard, ABC):
         from mujoco.batch import Batch, SimulationError
 
         mujoco = mujoco_module()
-        _log_warnings_of(mujoco)
+        hush_mujoco()
         self.body = body
         self.num_slots = num_slots
         self.model = load_model(body.file)
@@ -204,13 +204,14 @@ def mujoco_module() -> Any:
 
 def load_model(file: str) -> Any:
     """A robot, as Gymnasium models it."""
-    _log_warnings_of(mujoco_module())  # some models warn while they are read
+    hush_mujoco()  # some models warn while they are read
     with as_file(files("gymnasium") / "envs/mujoco/assets" / file) as path:
         return mujoco_module().MjModel.from_xml_path(str(path))
 
 
-def _log_warnings_of(mujoco: Any) -> None:
+def hush_mujoco() -> None:
     """MuJoCo prints each warning and writes MUJOCO_LOG.TXT into the working directory; here a divergence is an end of an episode instead."""
+    mujoco = mujoco_module()
     if mujoco.get_mju_user_warning() is None:
         mujoco.set_mju_user_warning(_log.debug)
 

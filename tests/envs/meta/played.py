@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.scores import returns_of as returns_of
 from envs.base import Layout, Rows, Shard, TaskFamily, uniform_actions
 from envs.meta import FAMILIES
 from envs.meta.make_env import make_family
@@ -74,19 +75,3 @@ def play_alone(family: TaskFamily, task: NDArray[np.float64], seed: int, actions
         bits.append(played.bits(0))
     played.shard.close()
     return bits
-
-
-def returns_of(family: TaskFamily, tasks: NDArray[np.float64], *, oracle: bool, seed: int = 0) -> NDArray[np.float64]:
-    """[n] the returns of the first episode of each task, of the oracle or of uniform actions; nothing counts after an end."""
-    rng = np.random.default_rng(seed)
-    played = Played(family, len(tasks))
-    rows = played.reset(np.arange(len(tasks)), tasks, rng.integers(2**63, size=len(tasks)))
-    total, going = np.zeros(len(tasks)), np.arange(len(tasks))
-    for _ in range(family.config.max_episode_steps):
-        actions = family.oracle_action(rows.obs, tasks, rows.info) if oracle else random_actions(rng, family, len(tasks))
-        total[going] += played.step(going, actions[going]).reward[going]
-        going = going[~rows.terminated[going]]
-        if not len(going):
-            break
-    played.shard.close()
-    return total
