@@ -36,7 +36,7 @@ class Loop:
         self._inner = (family.spec.obs_space.shape or (0,))[0]
         self._obs = np.zeros((num_envs, self._inner + 1), np.float32)
         self._reward = np.zeros(num_envs, np.float32)
-        self._action = np.zeros((num_envs, agent.action_dim), np.float32)
+        self._action = np.zeros((num_envs, agent.actions.dim), np.float32)
         self._start = np.ones(num_envs, np.bool_)
         self._rng = np.random.default_rng(0)
 
@@ -45,7 +45,7 @@ class Loop:
         self._obs[:, : self._inner] = obs
         self._reward[:] = reward
         self._start[:] = start
-        rows = PolicyRows(*(torch.from_numpy(part) for part in (self._obs, self._reward, self._action, self._start)))
+        rows = PolicyRows(*(torch.from_numpy(part) for part in (self._obs, self._reward, self._action, self._start, self._start)))
         noise = torch.from_numpy(self._rng.standard_normal(self._action.shape, np.float32))
         with torch.inference_mode():
             action, _, self._state = self._agent.act(rows, self._state, noise)

@@ -286,6 +286,8 @@ class TaskFamily(ABC):
     group: ClassVar[Group] = Group.toy
     version: ClassVar[int] = 1
     """Raised whenever the same task, seed and actions give other rows; part of the Gymnasium id, `Retrial/<Name>-v<version>`."""
+    package: ClassVar[str | None] = None
+    """What has to be installed beside the tested set, by requirements-<package>.txt; its shards import it, and nothing else does."""
     spec: EnvSpec
 
     def __init__(self, config: EnvConfig) -> None:

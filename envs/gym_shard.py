@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import platform
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,7 +134,14 @@ class GymShard(Shard):
 
     def render(self, slot: int) -> NDArray[np.uint8]:
         """The environment's own picture."""
-        picture = self._envs[slot].render()
+        try:
+            with _drawing_without_a_screen():
+                picture = self._envs[slot].render()
+        except Exception as error:
+            raise RuntimeError(
+                f"The environment cannot draw here ({told(error)}). If it draws with MuJoCo, then without a screen it needs EGL or OSMesa: "
+                "install one and set MUJOCO_GL=egl or MUJOCO_GL=osmesa before the program starts."
+            ) from error
         if not (isinstance(picture, np.ndarray) and picture.ndim == 3 and picture.shape[2] == 3 and picture.dtype == np.uint8):
             raise RuntimeError(f"The environment draws no RGB picture: render() returned {_what(picture)}; build it with render_mode='rgb_array'.")
         return picture
@@ -163,6 +172,20 @@ def close_env(env: Any) -> None:
         env.close()
     except Exception as error:  # noqa: BLE001 - third-party code; the other environments are still to be closed
         _log.warning("%s raised in close(): %s", type(env).__name__, told(error))
+
+
+@contextmanager
+def _drawing_without_a_screen() -> Iterator[None]:
+    """Gymnasium's MuJoCo environments ask MUJOCO_GL how to draw, and by default want a screen. Workers that start later do not inherit this:
+    they would load OpenGL."""
+    chosen = "MUJOCO_GL" in os.environ or "DISPLAY" in os.environ or platform.system() != "Linux"
+    if not chosen:
+        os.environ["MUJOCO_GL"] = "egl"
+    try:
+        yield
+    finally:
+        if not chosen:
+            del os.environ["MUJOCO_GL"]
 
 
 def told(error: BaseException) -> str:

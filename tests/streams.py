@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -13,7 +14,7 @@ from envs.base import Rows
 from envs.parallel_env_manager import ParallelEnvManager, Start
 from utils.seeding import Phase, Purpose, generator, trial_seed, uniforms
 
-Tamper = Callable[[int, int, Rows, NDArray[np.float32]], None]
+Tamper = Callable[[int, int, Rows, NDArray[Any]], None]
 """(trial, row, rows, actions of that row) -> changes something in place, to see that the hash sees it"""
 
 
@@ -23,11 +24,13 @@ def start_of(manager: ParallelEnvManager, trial: int, seed: int) -> Start:
     return Start(task, trial_seed(seed, Phase.TRAIN, trial))
 
 
-def action_of(manager: ParallelEnvManager, trial: int, row: int, seed: int) -> NDArray[np.float32]:
+def action_of(manager: ParallelEnvManager, trial: int, row: int, seed: int) -> NDArray[Any]:
     """A pseudo-random action, by trial and row alone."""
     space = manager.single_action_space
+    draws = uniforms(np.array([(seed * 1_000_003 + trial) * 10_007 + row], np.uint64), int(np.prod(space.shape or ())))[0]
+    if isinstance(space, spaces.Discrete):
+        return np.array(space.start + int(space.n * draws[0]))
     assert isinstance(space, spaces.Box)
-    draws = uniforms(np.array([(seed * 1_000_003 + trial) * 10_007 + row], np.uint64), int(np.prod(space.shape)))[0]
     return (2.0 * draws - 1.0).astype(np.float32).reshape(space.shape)
 
 
@@ -42,7 +45,7 @@ def trial_streams(manager: ParallelEnvManager, num_trials: int, *, seed: int = 0
     rows = manager.reset([start.task for start in first], [start.seed for start in first], list(range(started)))
     starts: dict[int, Start] = {}
     while True:
-        actions = np.zeros(manager.action_space.shape or (), np.float32)
+        actions = np.zeros(manager.action_space.shape or (), manager.single_action_space.dtype)
         for slot in np.flatnonzero(rows.valid).tolist():
             trial = int(trial_of[slot])
             actions[slot] = action_of(manager, trial, count[trial], seed)
@@ -65,7 +68,7 @@ def stream_hash(manager: ParallelEnvManager, num_trials: int, *, seed: int = 0, 
     return hashlib.sha256(b"|".join(trial_streams(manager, num_trials, seed=seed, tamper=tamper))).hexdigest()
 
 
-def _row_bytes(manager: ParallelEnvManager, rows: Rows, slot: int, action: NDArray[np.float32]) -> bytes:
+def _row_bytes(manager: ParallelEnvManager, rows: Rows, slot: int, action: NDArray[Any]) -> bytes:
     obs = list(rows.obs.values()) if isinstance(rows.obs, dict) else [rows.obs]
     flags = [rows.terminated, rows.truncated, rows.episode_start, rows.trial_start, rows.trial_end]
     arrays = [*obs, rows.task, rows.reward, *flags, rows.info, rows.prev_action]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,13 +21,66 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
 
 
-@pytest.mark.parametrize("number", range(len(blocks("python"))))
+def files_of(language: str) -> dict[str, str]:
+    """The blocks that are whole files, by their paths, which stand in their first lines."""
+    return {
+        block.partition("\n")[0].removeprefix("# "): block.partition("\n")[2]
+        for block in blocks(language)
+        if re.match(r"# [\w/.]+/\w+\.\w+\n", block)
+    }
+
+
+SCRIPTS = [block for block in blocks("python") if block.partition("\n")[2] not in files_of("python").values()]
+
+
+@pytest.mark.parametrize("number", range(len(SCRIPTS)))
 def test_the_python_of_the_readme_runs(number: int, tmp_path: Path) -> None:
     """As a script without a guard, which may start workers all the same."""
     script = tmp_path / "example.py"
-    script.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{blocks('python')[number]}")
+    script.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{SCRIPTS[number]}")
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout to which the files of the README and their lines in the registries have been added."""
+    house = tmp_path_factory.mktemp("extended") / "house"
+    tracked = ("main.py", "pyproject.toml", "configs", "envs", "policies", "buffers", "utils", "tests", "benchmarks")
+    house.mkdir()
+    for name in tracked:
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, house / name)
+    for path, text in {**files_of("python"), **files_of("yaml")}.items():
+        assert not (house / path).exists(), f"{path} is there already"
+        (house / path).write_text(text)
+    with (house / "envs/meta/__init__.py").open("r+") as file:
+        text = file.read().replace("FAMILIES: dict[str, type[TaskFamily]] = {", 'FAMILIES: dict[str, type[TaskFamily]] = {"Corridor": Corridor, ')
+        file.seek(0)
+        file.write("from envs.meta.corridor import Corridor\n" + text)
+    return house
+
+
+def run_in(house: Path, *words: str) -> str:
+    """The output of a command that has to succeed."""
+    done = subprocess.run([sys.executable, *words], cwd=house, capture_output=True, text=True, check=False, timeout=250)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_the_environment_of_the_readme_is_forty_lines() -> None:
+    lines = [line for line in files_of("python")["envs/meta/corridor.py"].splitlines() if line.strip()]
+    assert len(lines) <= 50
+
+
+def test_the_environment_of_the_readme_trains(extended: Path) -> None:
+    assert "Corridor" in run_in(extended, "main.py", "env=list")
+    small = ["train.n_env_steps_total=400", "train.num_init_rollouts_pool=4", "train.num_rollouts_per_iter=4", "wandb.mode=disabled"]
+    assert "return by episode" in run_in(extended, "main.py", "env=Corridor", "env.num_eval_tasks=2", *small)
+
+
+def test_the_environment_of_the_readme_keeps_the_promises_of_a_family(extended: Path) -> None:
+    told = run_in(extended, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/envs/meta/test_families.py", "-k", "Corridor")
+    assert int(re.findall(r"(\d+) passed", told)[0]) > 20
 
 
 def test_the_commands_of_the_readme_are_understood() -> None:

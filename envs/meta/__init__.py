@@ -8,11 +8,55 @@ import gymnasium
 
 from envs.base import TaskFamily
 from envs.meta.ant_dir import AntDir
+from envs.meta.ant_goal import AntGoal
+from envs.meta.body_params import BodyParams
+from envs.meta.cheetah_dir import CheetahDir
+from envs.meta.cheetah_dir_sparse import CheetahDirSparse
+from envs.meta.dark_key_door import DarkKeyDoor
+from envs.meta.delayed_catch import DelayedCatch
+from envs.meta.grid_navi import GridNavi
 from envs.meta.gymnasium_family import GymnasiumFamily
+from envs.meta.half_cheetah_vel import HalfCheetahVel
+from envs.meta.hopper_rand_params import HopperRandParams
+from envs.meta.humanoid_dir import HumanoidDir
+from envs.meta.key_to_door import KeyToDoor
+from envs.meta.meta_frozen_lake import MetaFrozenLake
+from envs.meta.meta_world import MetaWorld
 from envs.meta.point_robot import PointRobot
+from envs.meta.room_navi import RoomNavi
+from envs.meta.t_maze import TMazeActive, TMazePassive
+from envs.meta.t_maze_noise import TMazeNoise
+from envs.meta.treasure_hunt import TreasureHunt
+from envs.meta.visual_match import PassiveVisualMatch
+from envs.meta.walker2d_rand_params import Walker2DRandParams
 from envs.meta.wind import Wind
 
-FAMILIES: dict[str, type[TaskFamily]] = {"PointRobot": PointRobot, "Wind": Wind, "AntDir": AntDir, "Gymnasium": GymnasiumFamily}
+FAMILIES: dict[str, type[TaskFamily]] = {
+    "PointRobot": PointRobot,
+    "RoomNavi": RoomNavi,
+    "TreasureHunt": TreasureHunt,
+    "Wind": Wind,
+    "AntDir": AntDir,
+    "AntGoal": AntGoal,
+    "CheetahDir": CheetahDir,
+    "CheetahDirSparse": CheetahDirSparse,
+    "HalfCheetahVel": HalfCheetahVel,
+    "HumanoidDir": HumanoidDir,
+    "Walker2DRandParams": Walker2DRandParams,
+    "HopperRandParams": HopperRandParams,
+    "BodyParams": BodyParams,
+    "DarkKeyDoor": DarkKeyDoor,
+    "DelayedCatch": DelayedCatch,
+    "GridNavi": GridNavi,
+    "KeyToDoor": KeyToDoor,
+    "MetaFrozenLake": MetaFrozenLake,
+    "PassiveVisualMatch": PassiveVisualMatch,
+    "TMazeActive": TMazeActive,
+    "TMazeNoise": TMazeNoise,
+    "TMazePassive": TMazePassive,
+    "Gymnasium": GymnasiumFamily,
+    "MetaWorld": MetaWorld,
+}
 """The families by the name that users type."""
 
 for _name, _family in FAMILIES.items():

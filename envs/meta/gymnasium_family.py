@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import json
 import logging
 import random
@@ -54,6 +55,7 @@ class GymnasiumConfig(EnvConfig):
     max_episode_steps: int = option(0, "H: time limit of an episode; 0: the environment's own", low=0)
     id: str = option("Pendulum-v1", "a registered id, or module:id, which imports the module that registers it")
     arguments: list[str] = option([], 'of its constructor, as name=value with a JSON value or a word: ["map_name=8x8","is_slippery=false"]')
+    wrappers: list[str] = option([], 'put around it, the innermost first, as module:name: ["minigrid.wrappers:ImgObsWrapper"]')
     task_by: TaskBy = option(TaskBy.auto, "how it is told its task: set_task, options, seed or none; auto: set_task where it has that")
     rescale_actions: bool = option(True, "let the policy act in [-1, 1], stretched to the bounds of the environment's actions")
     info_names: list[str] = option([], "numbers of its info to record; 0 where they are missing")
@@ -61,7 +63,7 @@ class GymnasiumConfig(EnvConfig):
 
 
 class GymnasiumFamily(TaskFamily):
-    """Any Gymnasium environment: a registered id, or in scripts a factory (`from_factory`).
+    """Any Gymnasium environment: a registered id, in `wrappers` where it needs them, or in scripts a factory (`from_factory`).
 
     Task: by `task_by`. `set_task`: drawn by the environment's `sample_tasks(n)` and told by its `set_task(task)`, the convention of the
     published meta-RL environments (looked for in `env.unwrapped`); a task may be a number, a vector, or a dict of them, and becomes one flat
@@ -257,24 +259,25 @@ def _global_streams(seed: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Registered:
-    """Makes a registered environment; it carries the registration itself, which a worker may not have."""
+    """Makes a registered environment, and wraps it; it carries the registration itself, which a worker may not have."""
 
     registration: registration.EnvSpec
     max_episode_steps: int | None
     arguments: dict[str, Any]
+    wrappers: tuple[Callable[[Any], Any], ...]
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         # Gymnasium's own checker looks at the first step only, and GymShard at every one.
-        return gymnasium.make(self.registration, max_episode_steps=self.max_episode_steps, disable_env_checker=True, **self.arguments)
+        env: Any = gymnasium.make(self.registration, max_episode_steps=self.max_episode_steps, disable_env_checker=True, **self.arguments)
+        for wrapper in self.wrappers:
+            env = wrapper(env)
+        return env
 
 
 def _registered(config: GymnasiumConfig) -> Registered:
     module, _, name = config.id.rpartition(":")
     if module:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise OptionError(f"id={config.id} needs the package {module}, which cannot be imported ({error}).") from error
+        _imported(module, f"id={config.id}")
     try:
         found = gymnasium.spec(name)
     except gymnasium.error.Error as error:
@@ -285,11 +288,28 @@ def _registered(config: GymnasiumConfig) -> Registered:
             f"Gymnasium knows no environment {name!r}.{hint} Another package's is written module:id, which imports the module that registers it."
         ) from error
     arguments = dict(_argument(one) for one in config.arguments)
-    if "render_mode" not in arguments and "rgb_array" in _render_modes(found):
+    if "render_mode" not in arguments and _can_draw(found):
         arguments["render_mode"] = "rgb_array"  # what it costs, it costs when a picture is asked for
     if found.max_episode_steps and config.max_episode_steps and found.max_episode_steps != config.max_episode_steps:
         _log.info("%s: episodes of %d steps, registered are %d.", config.id, config.max_episode_steps, found.max_episode_steps)
-    return Registered(found, config.max_episode_steps or None, arguments)
+    return Registered(found, config.max_episode_steps or None, arguments, tuple(_wrapper(one) for one in config.wrappers))
+
+
+def _imported(module: str, asked: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise OptionError(f"{asked} needs the package {module}, which cannot be imported ({error}).") from error
+
+
+def _wrapper(text: str) -> Callable[[Any], Any]:
+    module, colon, name = text.rpartition(":")
+    if not module or not colon or not name.isidentifier():
+        raise OptionError(f"wrappers: {text!r} should be module:name.")
+    found = getattr(_imported(module, f"wrappers: {text}"), name, None)
+    if not callable(found):
+        raise OptionError(f"wrappers: {module} has no {name!r} to call.")
+    return found
 
 
 def _argument(text: str) -> tuple[str, Any]:
@@ -302,10 +322,15 @@ def _argument(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _render_modes(found: registration.EnvSpec) -> Sequence[str]:
-    """The ways in which an environment can draw, by its class; none where that cannot be had, which is told when it is built."""
+def _can_draw(found: registration.EnvSpec) -> bool:
+    """Whether an environment draws pictures and takes a `render_mode` (what it inherits may draw, and its constructor take nothing).
+
+    False where its class cannot be had, which is told when it is built.
+    """
     try:
         made_by = found.entry_point if callable(found.entry_point) else registration.load_env_creator(found.entry_point or "")
-        return getattr(made_by, "metadata", {}).get("render_modes") or ()
+        takes = inspect.signature(made_by).parameters
+        named = "render_mode" in takes or any(one.kind is one.VAR_KEYWORD for one in takes.values())
+        return named and "rgb_array" in (getattr(made_by, "metadata", {}).get("render_modes") or ())
     except Exception:  # noqa: BLE001 - importing it runs third-party code
-        return ()
+        return False

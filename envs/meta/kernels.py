@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from envs.base import SlotError
+from utils.seeding import episode_seeds, uniforms
 
 SPLITS = ("train", "test")
 
@@ -64,6 +66,25 @@ def split_choices(rng: np.random.Generator, n: int, values: tuple[float, ...], s
     """[n] of these values in random order, each equally often (to one): every single draw is uniform, and a short list is balanced."""
     check_split(split)
     return rng.permutation(np.resize(rng.permutation(np.array(values)), n))
+
+
+def split_draws(draw: Callable[[int], NDArray[np.float64]], n: int, split: str) -> NDArray[np.float64]:
+    """[n, task_dim] draws of `draw(count)` that lie in the split, for sets of whole-numbered tasks too large to list.
+
+    A hash of the task tosses its coin, so each task is on one side for ever, and the two sides look alike; a plain rule, such as the parity of
+    a sum, would leave its mark on the tasks.
+    """
+    check_split(split)
+    tasks = draw(n)
+    outside = np.arange(n)
+    while True:
+        keys = np.zeros(len(outside), np.uint64)
+        for column in tasks[outside].astype(np.int64).T:
+            keys = episode_seeds(keys, column)
+        outside = outside[(uniforms(keys, 1)[:, 0] < 0.5) != (split == "train")]
+        if not len(outside):
+            return tasks
+        tasks[outside] = draw(len(outside))
 
 
 def check_split(split: str) -> None:

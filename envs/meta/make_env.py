@@ -11,6 +11,7 @@ from gymnasium.utils import seeding
 from envs.backends.base import BackendConfig
 from envs.base import EnvConfig, TaskFamily
 from envs.meta import FAMILIES
+from envs.meta.installed import missing
 from envs.parallel_env_manager import ParallelEnvManager
 from envs.trial import Boundary, VariBadWrapper
 from utils.options import OptionError, from_keywords, nearest
@@ -98,6 +99,9 @@ def make_parallel_env(
 def _registered(name: str) -> type[TaskFamily]:
     if name not in FAMILIES:
         raise OptionError(f"There is no environment {name!r}.{nearest(str(name), FAMILIES)}")
+    lacking = missing(FAMILIES[name])
+    if lacking is not None:
+        raise OptionError(lacking)
     return FAMILIES[name]
 
 

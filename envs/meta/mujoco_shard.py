@@ -54,12 +54,16 @@ class MujocoShard(Shard, ABC):
 
     `velocity` is the difference of that position over a step, divided by its duration. A simulation that diverged ends its episode with
     velocity 0 and finite numbers (MuJoCo would silently put it back to its start). `fields` are fields of the model that every slot has
-    values of its own for, in `self.fields`. With `contacts`, each simulation keeps its own MjData, and `contact_forces` asks MuJoCo for what
-    it leaves at zero otherwise.
+    values of its own for, in `self.fields`; they must leave the geometry alone. With `contacts`, each simulation keeps its own MjData, and
+    `contact_forces` has what MuJoCo computes only when asked. A subclass binds its fields when it is built: one that is bound later is zero
+    until the next call.
     """
 
     start_stage = "POS"
-    """How far a start is computed (`mujoco.mjtStage`): as far as a first observation or position needs. The physics after it is the same."""
+    """How far a start is computed (`mujoco.mjtStage`): as far as a first observation or position needs. The physics after it is the same.
+
+    What a stage does not compute is no number of this slot: the batch's threads compute many simulations in the same memory.
+    """
 
     def __init__(self, num_slots: int, threads: int, body: Body, *, dims: int = 1, fields: tuple[str, ...] = (), contacts: bool = False) -> None:
         # Here and not at the top: MuJoCo takes longer to import than everything else that a worker needs.
@@ -75,13 +79,15 @@ class MujocoShard(Shard, ABC):
         self.fields = {name: self.batch.expand(name) for name in fields}
         self.dt = float(self.model.opt.timestep) * body.frame_skip
         self._failure = SimulationError
-        self._none, self._start_stage = int(mujoco.mjtStage.mjSTAGE_NONE), int(getattr(mujoco.mjtStage, f"mjSTAGE_{self.start_stage}"))
+        start_stage = "ACC" if contacts else self.start_stage  # the forces of a start, too
+        self._none, self._start_stage = (int(getattr(mujoco.mjtStage, f"mjSTAGE_{stage}")) for stage in ("NONE", start_stage))
         bad = [int(getattr(mujoco.mjtWarning, f"mjWARN_BAD{name}")) for name in ("QPOS", "QVEL", "QACC")]
         self._divergences = self.batch.warning[:, min(bad) : max(bad) + 1, 1]
         gain = self.model.actuator_ctrlrange[:, 1]
         self._gain = None if (gain == 1.0).all() else gain.copy()
         self._before = np.zeros((num_slots, dims))
-        self._scratch = (mujoco.MjData(self.model), load_model(body.file) if fields else self.model) if contacts else None
+        self._scratch = mujoco.MjData(self.model) if contacts else None
+        self._forces = np.zeros((num_slots, self.model.nbody, 6)) if contacts else None
         self._renderer: mujoco.Renderer | None = None
 
     @abstractmethod
@@ -119,6 +125,7 @@ class MujocoShard(Shard, ABC):
             normal = self.body.speeds is Speeds.normal
             self.qvel[slot] += noise * rng.standard_normal(nv) if normal else rng.uniform(-noise, noise, nv)
         self.batch.forward(slots, stage=self._start_stage)
+        self._read_forces(slots, None)
         position = self._before[slots] = self.position(slots)
         self.begin(slots, position)
         self.observe(slots, self._obs)
@@ -135,13 +142,21 @@ class MujocoShard(Shard, ABC):
         except self._failure as error:
             raise SlotError(int(error.ids[0]), str(error)) from error
         # Not below the limit: NaN too. Divergence is rare, and one look at the states of all slots is cheap.
-        diverged = self._settle(at) if self._divergences.any() or not np.abs(self.batch.state).max() < HUGE else None
-        position = self.position(at)
+        if self._divergences.any() or not np.abs(self.batch.state).max() < HUGE:
+            with np.errstate(over="ignore", invalid="ignore"):  # what derives from such a state may be anything
+                self._account(at, ctrl, self._settle(at))
+        else:
+            self._account(at, ctrl, None)
+
+    def _account(self, at: At, ctrl: NDArray[np.float64], diverged: NDArray[np.bool_] | None) -> None:
+        """Write the rows of a step that has been made."""
+        position, before = self.position(at), self._before[at]
         if diverged is not None:
-            position = np.where(diverged[:, None], self._before[at], position)
-        velocity = position - self._before[at]
+            position = np.where(diverged[:, None], before, position)
+        velocity = position - before
         velocity /= self.dt
         self._before[at] = position
+        self._read_forces(at, diverged)
         rows = self.rows
         rows.reward[at] = self.score(at, ctrl, position, velocity)
         ended = self.fallen(at)
@@ -166,19 +181,23 @@ class MujocoShard(Shard, ABC):
         return self._divergences[at].any(axis=1) | ~sound
 
     def contact_forces(self, at: At) -> NDArray[np.float64]:
-        """[n, bodies, 6] `cfrc_ext` as of the last evaluation of the physics, which MuJoCo computes only when asked; 0 for a diverged slot."""
-        assert self._scratch is not None, "built without contacts"
-        data, model = self._scratch
+        """[n, bodies, 6] `cfrc_ext` as of the last evaluation of the physics, as stale as every derived field; 0 for a diverged slot."""
+        assert self._forces is not None, "built without contacts"
+        return self._forces[at]
+
+    def _read_forces(self, at: At, diverged: NDArray[np.bool_] | None) -> None:
+        """Ask MuJoCo for the contact forces of these slots."""
+        forces, data, model = self._forces, self._scratch, self.model
+        if forces is None or data is None:
+            return
         rne, get_data = mujoco_module().mj_rnePostConstraint, self.batch.get_data
-        slots = range(self.num_slots) if isinstance(at, slice) else at.tolist()
-        forces = np.empty((len(slots), self.model.nbody, 6))
-        for row, slot in zip(forces, slots, strict=True):
-            if self.fields:
-                self.batch.get_model(slot, model)
+        for slot in range(self.num_slots) if isinstance(at, slice) else at.tolist():
             get_data(slot, data)
+            # With the shared model for every slot: these forces sum those of the contacts, which are in the data, and no varied field is read.
             rne(model, data)
-            row[:] = data.cfrc_ext
-        return np.where(np.isfinite(forces), forces, 0.0) if not np.isfinite(forces).all() else forces
+            forces[slot] = data.cfrc_ext
+        if diverged is not None:
+            forces[at] = np.where(diverged[:, None, None], 0.0, forces[at])
 
     def render(self, slot: int) -> NDArray[np.uint8]:
         """The robot as the model's tracking camera sees it."""

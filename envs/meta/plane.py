@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -39,8 +40,12 @@ class PlaneShard(Shard, ABC):
         """[n, 2] where the episodes of these seeds start."""
 
     @abstractmethod
-    def place(self, tasks: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The goal and the drift, [n, 2] each, of these tasks."""
+    def place(self, tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The goal and the drift, [n, 2] each, of the episodes of these tasks and seeds."""
+
+    def drift(self, at: NDArray[np.int64] | slice) -> NDArray[np.float64]:
+        """[n, 2] what moves the points in this step besides their actions; asked once a step."""
+        return self._drift[at]
 
     @abstractmethod
     def reward(self, distance: NDArray[np.float64], inside: NDArray[np.bool_]) -> NDArray[Any]:
@@ -48,7 +53,7 @@ class PlaneShard(Shard, ABC):
 
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
         """Put the points at their starts."""
-        self._goal[slots], self._drift[slots] = self.place(tasks)
+        self._goal[slots], self._drift[slots] = self.place(tasks, seeds)
         self._position[slots] = self.start(seeds)
         self._write(slots, self._position[slots])
 
@@ -58,7 +63,7 @@ class PlaneShard(Shard, ABC):
         position = settled_actions(actions, slots)
         position *= STEP
         position += self._position[at]
-        position += self._drift[at]
+        position += self.drift(at)
         self._position[at] = position
         distance, inside = self._write(at, position)
         self.rows.reward[at] = self.reward(distance, inside)
@@ -81,6 +86,12 @@ class PlaneShard(Shard, ABC):
         """The goal in green, the point in dark blue."""
         goal, point = ((float(one[slot, 0]), float(one[slot, 1])) for one in (self._goal, self._position))
         return discs([(goal, max(self._radius, 0.05), GOAL), (point, 0.06, ROBOT)])
+
+
+def on_circle(angles: NDArray[np.float64], radius: float = 1.0) -> NDArray[np.float64]:
+    """[n, 2] the points at these angles. With math, since numpy's trigonometry may give other last bits for arrays of other lengths."""
+    points = [(radius * math.cos(angle), radius * math.sin(angle)) for angle in angles.tolist()]
+    return np.array(points, np.float64).reshape(len(points), 2)
 
 
 def towards(goal: NDArray[np.float64], obs: Obs, drift: NDArray[np.float64] | float = 0.0) -> NDArray[np.float32]:

@@ -72,7 +72,7 @@ class WindShard(PlaneShard):
     def start(self, seeds: NDArray[np.uint64]) -> NDArray[np.float64]:
         return np.zeros((len(seeds), 2))
 
-    def place(self, tasks: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def place(self, tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return np.broadcast_to(GOAL, tasks.shape), tasks
 
     def reward(self, distance: NDArray[np.float64], inside: NDArray[np.bool_]) -> NDArray[Any]:

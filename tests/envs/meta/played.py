@@ -10,16 +10,46 @@ from numpy.typing import NDArray
 from benchmarks.scores import returns_of as returns_of
 from envs.base import Layout, Rows, Shard, TaskFamily, uniform_actions
 from envs.meta import FAMILIES
+from envs.meta.installed import missing
 from envs.meta.make_env import make_family
 
-VARIANTS: list[tuple[str, dict[str, Any]]] = [
+PLAYABLE = [name for name, family in FAMILIES.items() if missing(family) is None]
+"""The families that can be played with what is installed; the others' tests need another environment."""
+
+_VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in FAMILIES),
     ("PointRobot", {"reward": "sparse_distance", "start": "fixed", "max_episode_steps": 100}),
     ("PointRobot", {"reward": "dense", "start": "fixed", "max_episode_steps": 20}),
+    ("PointRobot", {"goals": "square", "start": "square", "reward": "dense"}),
+    ("PointRobot", {"goals": "circle", "arcs": "down_up", "wind": "episode"}),
+    ("PointRobot", {"goals": "circle", "arcs": "sides", "wind": "step"}),
+    ("PointRobot", {"goals": "circle", "test_circle_radius": 2.0, "wind": "fixed"}),
+    ("GridNavi", {"variant": "show"}),
+    ("GridNavi", {"variant": "dense"}),
+    ("GridNavi", {"variant": "hall"}),
     ("AntDir", {"variant": "forward_backward"}),
     ("AntDir", {"variant": "circle"}),
+    ("AntDir", {"variant": "direction_2d", "contacts": True}),
+    ("AntGoal", {"variant": "sparse", "contacts": True}),
+    ("AntGoal", {"variant": "semicircle_sparse"}),
+    ("AntGoal", {"variant": "circle"}),
+    ("DarkKeyDoor", {"start": "corner", "shuffle_actions": True}),
+    ("DelayedCatch", {"runs": 5}),
+    ("MetaFrozenLake", {"holes": "recover"}),
+    ("HumanoidDir", {"contacts": True}),
+    ("BodyParams", {"body": "half_cheetah", "parameters": ["gravity"]}),
+    ("BodyParams", {"body": "hopper", "parameters": ["mass"]}),
+    ("BodyParams", {"body": "walker2d", "parameters": ["damping"]}),
+    ("BodyParams", {"body": "humanoid", "contacts": True}),
+    ("TMazePassive", {"length": 20, "penalty": "wrong_action"}),
+    ("TMazeActive", {"penalty": "wrong_action"}),
+    ("TMazeNoise", {"variant": "LN", "length": 30, "indicator_at": 0}),
+    ("TMazeNoise", {"variant": "LN", "length": 30, "agreement_at": 15}),
     ("Gymnasium", {"task_by": "seed"}),
+    ("MetaWorld", {"benchmark": "ML10", "reward_version": "v1", "end_on_success": True}),
 ]
+
+VARIANTS = [variant for variant in _VARIANTS if variant[0] in PLAYABLE]
 
 
 def variant_name(variant: tuple[str, dict[str, Any]]) -> str:

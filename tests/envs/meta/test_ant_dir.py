@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from mujoco.batch import SimulationError
@@ -17,6 +13,7 @@ from mujoco.batch import SimulationError
 from envs.base import Rows, SlotError, Split
 from envs.meta.ant_dir import AntDirShard
 from envs.meta.make_env import make_family
+from tests.envs.meta.gymnasium_peer import assert_random_returns_are_the_reported_ones, peer_of
 from tests.envs.meta.plain_mujoco import PlainRobot, assert_same_as_plain, mujoco
 from tests.envs.meta.played import Played, random_actions
 
@@ -40,6 +37,21 @@ class PlainAnt(PlainRobot):
         return np.concatenate([self.data.qpos[2:], self.data.qvel])
 
 
+class PlainAnt2D(PlainAnt):
+    """The direction is a vector, any height from 0 is healthy, and contacts cost."""
+
+    contacts = True
+
+    def reward(self, torques: list[float], velocity: list[float]) -> float:
+        along = velocity[0] * self.task[0] + velocity[1] * self.task[1]
+        forces = self.data.cfrc_ext.ravel().tolist()
+        contact = 0.5 * 1e-3 * sum(min(max(force, -1.0), 1.0) ** 2 for force in forces)
+        return along - 0.5 * sum(torque**2 for torque in torques) - contact + 1.0
+
+    def fallen(self) -> bool:
+        return not 0.0 <= self.data.qpos[2] <= 1.0
+
+
 def ant_shard(num_slots: int, threads: int = 1, **options: Any) -> tuple[Played, AntDirShard]:
     played = Played(make_family("AntDir", **options), num_slots, threads)
     assert isinstance(played.shard, AntDirShard)
@@ -55,6 +67,31 @@ def obs_of(rows: Rows) -> np.ndarray:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_physics_equals_a_plain_mj_step_loop_bit_for_bit(variant: str, threads: int):
     assert_same_as_plain(make_family("AntDir", variant=variant), PlainAnt, threads)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_2d_ant_with_contacts_equals_a_plain_mj_step_loop_bit_for_bit(threads: int):
+    assert_same_as_plain(make_family("AntDir", variant="direction_2d", contacts=True), PlainAnt2D, threads)
+
+
+@pytest.mark.parametrize("variant, fallen", [("circle", [True, True, False, True]), ("direction_2d", [True, False, False, True])])
+def test_healthy_heights_are_those_of_the_variant(variant: str, fallen: list[bool]):
+    _, shard = ant_shard(4, variant=variant)
+    shard.qpos[:, 2] = [-0.01, 0.19, 0.21, 1.01]
+    assert shard.fallen(slice(None)).tolist() == fallen
+    assert shard.fallen(np.array([1, 3])).tolist() == [fallen[1], fallen[3]]
+
+
+def test_contact_costs_change_rewards_only():
+    played = [ant_shard(1, contacts=contacts)[0] for contacts in (False, True)]
+    costs: list[float] = []
+    for one in played:
+        one.reset([0], [[1.0]], [0])
+    for actions in random_actions(np.random.default_rng(0), make_family("AntDir"), 100, 1):
+        free, charged = (one.step([0], actions) for one in played)
+        assert (obs_of(free) == obs_of(charged)).all() and (free.info == charged.info).all()
+        costs.append(free.reward[0] - charged.reward[0])
+    assert min(costs) == 0 and 1e-3 < max(costs) < 84 * 0.5e-3
 
 
 def test_the_comparison_with_plain_mujoco_notices_a_changed_action():
@@ -76,23 +113,20 @@ def test_velocity_and_position_are_the_lagged_ones():
 
 def test_observations_and_rewards_equal_gymnasiums_ant(monkeypatch: pytest.MonkeyPatch):
     """Towards 0 radians the reward is Gymnasium's, whose bonus alone is not paid on the row of a fall."""
-    if importlib.util.find_spec("imageio") is None:
-        # Gymnasium's MuJoCo environments import it to save videos, which nothing here does.
-        monkeypatch.setitem(sys.modules, "imageio", ModuleType("imageio"))
-    peer = gymnasium.make("Ant-v5", include_cfrc_ext_in_observation=False, contact_cost_weight=0.0, max_episode_steps=1000).unwrapped
+    peer = peer_of(monkeypatch, "Ant-v5", include_cfrc_ext_in_observation=False, contact_cost_weight=0.0)
     played, shard = ant_shard(1, variant="forward_backward")
     rng, falls = np.random.default_rng(0), 0
     for seed in range(10):
         rows = played.reset([0], [[0.0]], [seed])
         peer.reset()
-        peer.set_state(shard.qpos[0].copy(), shard.qvel[0].copy())  # pyright: ignore[reportAttributeAccessIssue]
+        peer.set_state(shard.qpos[0].copy(), shard.qvel[0].copy())
         for _ in range(100):
             action = random_actions(rng, make_family("AntDir"), 1)
             played.step([0], action)
             obs, reward, terminated, _, _ = peer.step(action[0].astype(np.float64))
             assert (obs_of(rows)[0] == obs.astype(np.float32)).all()
             assert rows.terminated[0] == terminated
-            assert rows.reward[0] == pytest.approx(float(reward) + terminated, rel=1e-12, abs=1e-12)
+            assert rows.reward[0] == pytest.approx(reward + terminated, rel=1e-12, abs=1e-12)
             if terminated:
                 falls += 1
                 break
@@ -111,7 +145,19 @@ def test_the_variants_have_their_directions():
     family = make_family("AntDir", variant="circle")
     assert family.spec.split is Split.disjoint
     angles = family.sample_tasks(rng, 20_000, "train")[:, 0] / (2 * math.pi)
+    planar = make_family("AntDir", variant="direction_2d")
+    assert (planar.spec.split, planar.spec.task_dim) == (Split.disjoint, 2)
+    vectors = planar.sample_tasks(rng, 20_000, "train")
+    assert np.hypot(vectors[:, 0], vectors[:, 1]) == pytest.approx(1.0, abs=1e-12)
+    turns = np.arctan2(vectors[:, 1], vectors[:, 0]) / (2 * math.pi) + 0.5
+    assert np.abs(np.quantile(turns, np.linspace(0, 1, 11)) - np.linspace(0, 1, 11)).max() < 0.015
     assert np.abs(np.quantile(angles, np.linspace(0, 1, 11)) - np.linspace(0, 1, 11)).max() < 0.015
+
+
+def test_the_returns_of_random_are_the_reported_ones():
+    assert_random_returns_are_the_reported_ones(make_family("AntDir"))
+    for other in ({"variant": "circle"}, {"contacts": True}, {"max_episode_steps": 100}):
+        assert make_family("AntDir", **other).spec.reference is None
 
 
 def test_reset_noise_has_its_distribution():

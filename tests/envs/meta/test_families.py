@@ -19,13 +19,13 @@ from gymnasium.utils.env_checker import check_env
 from envs.base import Group, SlotError, Split, TaskFamily
 from envs.meta import FAMILIES
 from envs.meta.make_env import make_env
-from tests.envs.meta.played import VARIANTS, Played, family_of, play_alone, random_actions, variant_name
+from tests.envs.meta.played import PLAYABLE, VARIANTS, Played, family_of, play_alone, random_actions, variant_name
 
-STARTS_ARE_FIXED = {"Wind"}
+STARTS_ARE_FIXED = {"DarkKeyDoor", "GridNavi", "MetaFrozenLake", "MetaWorld", "RoomNavi", "TMazeActive", "TMazePassive", "TreasureHunt", "Wind"}
 """Families whose default settings draw nothing visible at the start of an episode."""
 
-WITH_TASKS = [variant for variant in VARIANTS if variant != ("Gymnasium", {})]
-"""Those with more than one task, which an ordinary Gymnasium environment has not."""
+ONE_TASK = {"DelayedCatch", "Gymnasium"}
+"""Families that have a single task: all that differs is the seed of the episode."""
 
 
 @pytest.fixture(params=VARIANTS, ids=variant_name)
@@ -96,7 +96,7 @@ def test_splits_are_disjoint_or_reported_as_shared(family: TaskFamily):
     train, test = ({task.tobytes() for task in family.sample_tasks(np.random.default_rng(0), 2000, split)} for split in ("train", "test"))
     if family.spec.split is Split.disjoint:
         assert not train & test
-        assert len(train) > 1990
+        assert len(train) > 1000 or family.package, "the most likely of many maps come up again, and Meta-World has 50 places for a task"
     else:
         assert train == test
 
@@ -114,13 +114,14 @@ def test_the_same_task_and_seed_give_the_same_episode(family: TaskFamily):
     assert play_alone(family, task, 5, other) != first
 
 
-@pytest.mark.parametrize("family", WITH_TASKS, ids=variant_name, indirect=True)
 def test_another_task_gives_another_episode(family: TaskFamily):
     scripted = type(family).oracle_action is not TaskFamily.oracle_action
+    others = [task for task in (task_of(family, seed) for seed in range(1, 50)) if (task != task_of(family, 0)).any()]
+    if not others:
+        assert family.spec.name in ONE_TASK
+        pytest.skip("there is one task")
     played = Played(family, 2)
-    tasks = np.stack(
-        [task_of(family, 0), next(task for task in (task_of(family, seed) for seed in range(1, 50)) if (task != task_of(family, 0)).any())]
-    )
+    tasks = np.stack([task_of(family, 0), others[0]])
     rows = played.reset([0, 1], tasks, [5, 5])
     rng, bits = np.random.default_rng(2), ([], [])
     for _ in range(family.config.max_episode_steps):
@@ -131,7 +132,7 @@ def test_another_task_gives_another_episode(family: TaskFamily):
     assert bits[0] != bits[1]
 
 
-@pytest.mark.parametrize("name", sorted(FAMILIES))
+@pytest.mark.parametrize("name", sorted(PLAYABLE))
 def test_another_seed_gives_another_start_where_starts_differ(name: str):
     family = family_of((name, {}))
     starts = {play_alone(family, task_of(family), seed, random_actions(np.random.default_rng(0), family, 0))[0] for seed in range(8)}
@@ -177,9 +178,12 @@ def test_slots_that_are_not_stepped_are_left_alone(family: TaskFamily):
     played.reset(np.arange(4), tasks, np.arange(4))
     played.step(np.arange(4), random_actions(rng, family, 4))
     before = [played.bits(slot) for slot in range(4)]
-    played.step([1, 3], random_actions(rng, family, 2))
+    moved = set()
+    for _ in range(20):  # more than once: a step may lead nowhere, into a wall
+        played.step([1, 3], random_actions(rng, family, 2))
+        moved |= {slot for slot in range(4) if played.bits(slot) != before[slot]}
+    assert moved == {1, 3}
     after = [played.bits(slot) for slot in range(4)]
-    assert [after[i] == before[i] for i in range(4)] == [True, False, True, False]
     played.reset([0], tasks[:1], [99])
     assert played.bits(2) == before[2]
     assert played.bits(3) == after[3]
@@ -234,7 +238,7 @@ def test_a_family_travels_by_cloudpickle_and_plays_the_same(family: TaskFamily):
 def checked_settings() -> list[tuple[str, dict[str, Any]]]:
     return [
         (name, settings)
-        for name in FAMILIES
+        for name in PLAYABLE
         for settings in ({}, {"episodes_per_task": 3, "oracle": True}, {"boundary": "legacy", "episodes_per_task": 2})
     ]
 
@@ -253,7 +257,7 @@ def test_importing_the_families_imports_no_simulator_and_no_torch():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", sorted(FAMILIES))
+@pytest.mark.parametrize("name", sorted(PLAYABLE))
 def test_every_family_is_a_registered_gymnasium_environment(name: str):
     with gymnasium.make(f"Retrial/{name}-v{FAMILIES[name].version}", episodes_per_task=2, max_episode_steps=3) as env, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*(infinity|not have a.*spec|different render modes).*")

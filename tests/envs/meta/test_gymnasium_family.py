@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 import gymnasium
@@ -108,6 +108,10 @@ def random_action(rng: np.random.Generator, space: Any) -> np.ndarray[Any, Any]:
         ({"id": "CliffWalking-v1"}, "CliffWalking-v1 has no time limit of its own: give max_episode_steps."),
         ({"arguments": ["g"]}, "arguments: 'g' should be name=value."),
         ({"arguments": ["gravity=9.8"]}, "Pendulum-v1 cannot be built: TypeError: .*'gravity'"),
+        ({"wrappers": ["FlattenObservation"]}, "wrappers: 'FlattenObservation' should be module:name."),
+        ({"wrappers": ["a_package_that_is_not_there:W"]}, "wrappers: a_package_that_is_not_there:W needs the package a_package_that_is_not_there"),
+        ({"wrappers": ["gymnasium.wrappers:Flat"]}, "wrappers: gymnasium.wrappers has no 'Flat' to call."),
+        ({"wrappers": ["gymnasium.wrappers:TimeLimit"]}, "Pendulum-v1 cannot be built: TypeError"),
         ({"task_by": "set_task"}, "Pendulum-v1 has no set_task"),
         ({"task_by": "options"}, r"Pendulum-v1 has no sample_tasks\(n\) to draw tasks from"),
         ({"task_by": "goal"}, "task_by='goal' is not one of its values"),
@@ -127,6 +131,33 @@ def test_a_package_is_imported_by_its_name_before_the_id() -> None:
 def test_arguments_are_read_as_json_or_as_words() -> None:
     family = make_family("Gymnasium", id="FrozenLake-v1", arguments=["map_name=8x8", "is_slippery=false"])
     assert family.spec.obs_space.shape == (64,)
+
+
+def test_wrappers_are_put_around_it_the_innermost_first() -> None:
+    flat, normal = "gymnasium.wrappers:FlattenObservation", "gymnasium.wrappers:NormalizeObservation"
+    family = make_family("Gymnasium", id="Blackjack-v1", max_episode_steps=9, wrappers=[flat, normal])
+    assert (family.spec.obs_space.shape, family.spec.obs_space.dtype) == ((32 + 11 + 2,), np.float32)
+    with ParallelEnvManager(family, 2, num_workers=2) as manager:
+        assert np.any(manager.reset().obs)
+    with pytest.raises(OptionError, match="Blackjack-v1 cannot be built"):
+        make_family("Gymnasium", id="Blackjack-v1", max_episode_steps=9, wrappers=[normal, flat])
+
+
+class DrawsByInheritance(CountingEnv):
+    """Its parent can draw, and its own constructor takes nothing."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+def test_an_environment_that_takes_no_render_mode_is_not_given_one() -> None:
+    gymnasium.register("Silent-v0", entry_point=DrawsByInheritance, max_episode_steps=3)
+    try:
+        assert make_family("Gymnasium", id="Silent-v0").config.max_episode_steps == 3
+    finally:
+        gymnasium.registry.pop("Silent-v0")
 
 
 def test_a_time_limit_that_is_given_replaces_the_registered_one() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from envs.meta.kernels import index_of, settled_actions, split_choices, split_uniforms
+from envs.meta.kernels import index_of, settled_actions, split_choices, split_draws, split_uniforms
 
 
 def test_all_slots_are_a_view_and_some_are_themselves():
@@ -32,6 +32,23 @@ def test_split_uniforms_are_uniform_in_the_unit_interval(split: str):
 def test_split_uniforms_never_meet():
     points = [split_uniforms(np.random.default_rng(0), (1000,), split) * 2**32 % 2 for split in ("train", "test")]
     assert (points[0] == 0).all() and (points[1] == 1).all()
+
+
+def test_drawn_tasks_keep_to_their_side_and_all_of_them_are_on_one():
+    def draw(count: int) -> np.ndarray:
+        return rng.integers(20, size=(count, 2)).astype(np.float64)
+
+    sides = []
+    for split in ("train", "test"):
+        rng = np.random.default_rng(0)
+        tasks = split_draws(draw, 20_000, split)
+        found, counts = np.unique(tasks, axis=0, return_counts=True)
+        assert np.abs(counts / 20_000 - 1 / len(found)).max() < 4.5 * np.sqrt(1 / len(found) / 20_000)
+        sides.append({task.tobytes() for task in found})
+    assert not sides[0] & sides[1]
+    assert len(sides[0] | sides[1]) == 400 and 160 < len(sides[0]) < 240
+    with pytest.raises(ValueError, match="'validation'"):
+        split_draws(draw, 1, "validation")
 
 
 def test_choices_are_balanced_in_a_list_and_uniform_one_by_one():

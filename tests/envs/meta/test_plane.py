@@ -6,7 +6,7 @@ import numpy as np
 
 from envs.base import Layout
 from envs.meta.make_env import make_family
-from envs.meta.plane import STEP, towards
+from envs.meta.plane import STEP, on_circle, towards
 
 
 def test_a_point_moves_by_a_tenth_of_its_clipped_action() -> None:
@@ -38,3 +38,9 @@ def test_the_picture_shows_the_goal_and_the_point() -> None:
     picture = shard.render(0)
     assert picture.dtype == np.uint8 and picture.ndim == 3
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) == 3, "ground, goal and point"
+
+
+def test_points_on_a_circle_are_at_their_angles() -> None:
+    angles = np.array([0.0, 1.0, -2.5])
+    np.testing.assert_allclose(on_circle(angles, 2.0), 2.0 * np.stack([np.cos(angles), np.sin(angles)], axis=1))
+    assert on_circle(angles[:0]).shape == (0, 2)

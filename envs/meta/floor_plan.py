@@ -1,0 +1,108 @@
+"""Walking on a grid: floor plans drawn in text, and the shard of those who walk on one; what the navigation families share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envs.base import Shard
+from envs.meta.kernels import index_of, settled_choices
+from envs.meta.pictures import GROUND, ROBOT, WALL, Colour, tiles
+
+STAY, UP, RIGHT, DOWN, LEFT = range(5)
+MOVES = np.array([(0, 0), (0, 1), (1, 0), (0, -1), (-1, 0)])
+"""What each action adds to (x, y)."""
+
+ACTION_SPACE = spaces.Discrete(len(MOVES))
+
+
+class FloorPlan:
+    """Cells and the moves between them. In the drawing, `.` is a cell, `|` a cell with walls on its left and right, all else is wall.
+
+    A cell's number counts along the rows of the drawing's box from its lower left corner; `places[number]` is its (x, y), with `origin` the
+    lower left corner's; `after[number * 5 + action]` is the cell after an action: a walk into a wall stays where it is.
+    """
+
+    def __init__(self, drawing: tuple[str, ...], origin: tuple[int, int] = (0, 0)) -> None:
+        signs = np.array([list(line) for line in reversed(drawing)])
+        self.height, self.width = signs.shape
+        self.open = (signs != " ").ravel()
+        self.origin = origin
+        rows, columns = np.divmod(np.arange(signs.size), self.width)
+        self.places = np.stack([columns, rows], axis=1) + np.array(origin, np.float64)
+        after = np.empty((signs.size, len(MOVES)), np.int64)
+        for action, (right, up) in enumerate(MOVES.tolist()):
+            x, y = columns + right, rows + up
+            inside = (0 <= x) & (x < self.width) & (0 <= y) & (y < self.height)
+            number = np.where(inside, y * self.width + x, 0)
+            walled = (right != 0) & ((signs.ravel() == "|") | (signs.ravel()[number] == "|"))
+            after[:, action] = np.where(inside & self.open[number] & ~walled, number, np.arange(signs.size))
+        self.after = after.ravel()
+
+    def number(self, places: NDArray[np.float64]) -> NDArray[np.int64]:
+        """[n] the numbers of the cells at these [n, 2] places."""
+        at = (places - np.array(self.origin)).astype(np.int64)
+        return at[:, 1] * self.width + at[:, 0]
+
+    @property
+    def obs_space(self) -> spaces.Box:
+        """The space of (x, y)."""
+        low = np.array(self.origin, np.float32)
+        return spaces.Box(low, low + np.array([self.width - 1, self.height - 1], np.float32), dtype=np.float32)
+
+
+class WalkShard(Shard, ABC):
+    """Slots that walk on a floor plan: they see their (x, y), start where `start` says, and nothing ends their episodes."""
+
+    def __init__(self, num_slots: int, plan: FloorPlan, start: tuple[int, int]) -> None:
+        self._num_slots = num_slots
+        self._plan = plan
+        self._start = int(plan.number(np.array([start], np.float64))[0])
+        self._places = plan.places.astype(np.float32)
+        self._cell = np.zeros(num_slots, np.int64)
+
+    @abstractmethod
+    def begin(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
+        """Note the tasks of these slots' episodes; called when the slots stand at the start."""
+
+    @abstractmethod
+    def judge(self, at: NDArray[np.int64] | slice, cell: NDArray[np.int64]) -> NDArray[np.float64]:
+        """[n] what it is worth to have come to these cells; writes the info."""
+
+    @abstractmethod
+    def marks(self, slot: int) -> list[tuple[int, Colour]]:
+        """The cells that a picture marks, and how."""
+
+    def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
+        """Stand at the start."""
+        self._cell[slots] = self._start
+        self.rows.obs[slots] = self._places[self._start]  # pyright: ignore[reportArgumentType, reportCallIssue] - a Box, not a Dict
+        self.begin(slots, tasks)
+
+    def step(self, slots: NDArray[np.int64], actions: NDArray[np.int64]) -> None:
+        """Walk."""
+        at = index_of(slots, self._num_slots)
+        move = settled_choices(actions, slots, len(MOVES))
+        cell = self._plan.after[self._cell[at] * len(MOVES) + move]
+        self._cell[at] = cell
+        self.rows.obs[at] = self._places[cell]  # pyright: ignore[reportArgumentType, reportCallIssue]
+        self.rows.reward[at] = self.judge(at, cell)
+        self.rows.terminated[at] = False
+        self.rows.truncated[at] = False
+
+    def render(self, slot: int) -> NDArray[np.uint8]:
+        """The walker in dark blue on the plan, above the marks."""
+        colours = np.where(self._plan.open[:, None], GROUND, WALL).astype(np.uint8)
+        for cell, colour in (*self.marks(slot), (int(self._cell[slot]), ROBOT)):
+            colours[cell] = colour
+        return tiles(colours.reshape(self._plan.height, self._plan.width, 3)[::-1])
+
+
+def walk_to(cell: NDArray[np.float64], goal: NDArray[np.float64]) -> NDArray[np.int64]:
+    """[n] the actions that bring walkers at (x, y) nearer to their goals: along x first, then along y, then stay."""
+    right, up = (goal[:, axis] - cell[:, axis] for axis in (0, 1))
+    upwards = np.where(up > 0, UP, np.where(up < 0, DOWN, STAY))
+    return np.where(right > 0, RIGHT, np.where(right < 0, LEFT, upwards))

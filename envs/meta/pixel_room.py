@@ -1,0 +1,207 @@
+"""Three rooms seen through a window of 5 x 5 pixels, with apples to eat in the second: what KeyToDoor and PassiveVisualMatch share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envs.base import EnvConfig, Shard
+from envs.meta.kernels import index_of, settled_choices
+from envs.meta.pictures import tiles
+from utils.options import option
+from utils.seeding import uniforms
+
+NORTH, SOUTH, WEST, EAST = range(4)
+
+ROWS, COLUMNS, SIGHT = 7, 11, 2
+"""Of a room; and how many cells the player sees on each side of itself, which is also the width of the edge around a stored room."""
+WIDTH, CELLS = COLUMNS + 2 * SIGHT, (ROWS + 2 * SIGHT) * (COLUMNS + 2 * SIGHT)
+MOVES = np.array([-WIDTH, WIDTH, -1, 1])
+WINDOW = (np.arange(-SIGHT, SIGHT + 1)[:, None] * WIDTH + np.arange(-SIGHT, SIGHT + 1)).ravel()
+CENTRE = len(WINDOW) // 2
+
+GROUND, EDGE, WALL, LAMP, DOOR, CUE, PLAYER, APPLE, KEY, OPEN_DOOR, COLOURED_DOOR = 0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12
+"""What can be in a cell. CUE and COLOURED_DOOR are the first of three each: red, green, blue. From EDGE to the last CUE nobody passes; from
+APPLE on, entering a cell does something."""
+
+_CUE_COLOURS = [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
+_GROUND, _DOOR = (204, 204, 204), (134, 206, 235)
+PALETTE = np.array(
+    [_GROUND, _GROUND, (25, 25, 25), (255, 255, 255), _DOOR, *_CUE_COLOURS, (228, 148, 109), (140, 178, 0), (159, 81, 44), _DOOR, *_CUE_COLOURS],
+    np.uint8,
+)
+
+APPLES, RESPAWN, NEVER = 10, 20, 2**40
+"""Apples in the room; an apple is back when more than `RESPAWN` steps have passed since it was eaten; the time at which no apple was eaten."""
+
+OBS_SPACE = spaces.Dict({"image": spaces.Box(0, 255, (2 * SIGHT + 1, 2 * SIGHT + 1, 3), np.uint8)})
+ACTION_SPACE = spaces.Discrete(4)
+INFO_NAMES = ("time", "row", "column", "apples", "success")
+
+Box = tuple[int, int, int, int]
+"""First row, first column, last row, last column."""
+
+
+@dataclass
+class PixelRoomConfig(EnvConfig):
+    """Options of the families with three rooms."""
+
+    max_rollouts_per_task: int = option(1, "k: episodes of one task in a trial", low=1)
+    max_episode_steps: int = option(0, "H: time limit of an episode; 0: as long as the three rooms take; a smaller one hides the last", low=0)
+    apple_steps: int = option(60, "D: steps in the room with the apples, between what is to be remembered and what it is for", low=1)
+
+
+def cell(row: Any, column: Any) -> Any:
+    """Where (row, column) of a room is stored."""
+    return (row + SIGHT) * WIDTH + column + SIGHT
+
+
+def room(walls: list[Box], floors: list[Box]) -> NDArray[np.uint8]:
+    """[CELLS] a stored room: boxes of wall, then boxes of ground, on ground that ends after ROWS x COLUMNS."""
+    grid = np.full((ROWS + 2 * SIGHT, WIDTH), EDGE, np.uint8)
+    for symbol, boxes in ((GROUND, [(0, 0, ROWS - 1, COLUMNS - 1)]), (WALL, walls), (GROUND, floors)):
+        for top, left, bottom, right in boxes:
+            grid[top + SIGHT : bottom + SIGHT + 1, left + SIGHT : right + SIGHT + 1] = symbol
+    return grid.ravel()
+
+
+APPLE_ROOM = room([(0, 0, 6, 10)], [(1, 1, 5, 9)])
+APPLE_START = (5, 5)
+APPLE_PLACES = np.array([(r, c) for r in range(1, 6) for c in range(1, 10) if (r + c) % 2 == 0 and (r, c) != APPLE_START])
+"""[22, 2] where apples can be: every other cell."""
+
+_APPLE_CELLS = cell(APPLE_PLACES[:, 0], APPLE_PLACES[:, 1])
+
+
+class PixelRoomShard(Shard, ABC):
+    """Slots of a game of three rooms, each left after a fixed number of steps; a subclass furnishes the first and the last.
+
+    Info: the time, the player's row and column, the apples that can be eaten now as a sum of 2^place over `APPLE_PLACES`, and whether what the
+    last room is about has succeeded. The end of the last room is the end of the game: `terminated`.
+    """
+
+    def __init__(self, num_slots: int, steps: tuple[int, int, int]) -> None:
+        self._num_slots = num_slots
+        self._until = (steps[0], steps[0] + steps[1], sum(steps))
+        self._time, self._cell = (np.zeros(num_slots, np.int64) for _ in range(2))
+        self._room = np.zeros((num_slots, CELLS), np.uint8)
+        self._apples = np.zeros((num_slots, APPLES), np.int64)
+        self._eaten = np.full((num_slots, APPLES), NEVER)
+        self._success = np.zeros(num_slots, np.bool_)
+
+    @abstractmethod
+    def enter_first(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], draws: NDArray[np.float64]) -> None:
+        """Furnish the first room of an episode and place the player (`enter`); `draws` [n] is uniform in [0, 1)."""
+
+    @abstractmethod
+    def enter_last(self, slots: NDArray[np.int64]) -> None:
+        """Furnish the last room and place the player (`enter`)."""
+
+    @abstractmethod
+    def touch(self, slots: NDArray[np.int64], symbols: NDArray[np.uint8]) -> NDArray[Any]:
+        """What it is worth to stand on these things, which are no apples, and what happens then."""
+
+    def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
+        """Into the first room."""
+        draws = uniforms(seeds, 1 + len(APPLE_PLACES))
+        self._apples[slots] = np.argsort(draws[:, 1:], axis=1, kind="stable")[:, :APPLES]  # the first ten of a shuffled list
+        self._time[slots] = 0
+        self._success[slots] = False
+        self.enter_first(slots, tasks, draws[:, 0])
+        self._write(slots, slots)
+
+    def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
+        """Move, touch, let apples grow, and change rooms."""
+        choices = settled_choices(actions, slots, 4)
+        at = index_of(slots, self._num_slots)
+        cells = self._room.reshape(-1)
+        base, old = slots * CELLS, self._cell[at]
+        new = old + MOVES[choices]
+        ahead = cells[base + new]
+        new = np.where((ahead >= EDGE) & (ahead < PLAYER), old, new)
+        self._cell[at] = new
+        self._time[at] += 1
+        time, rows = self._time[at], self.rows
+        rows.reward[at] = 0.0
+        here = cells[base + new]
+        if (here >= APPLE).any():
+            self._touch(slots, here)
+        due = time[:, None] > self._eaten[at] + RESPAWN
+        if due.any():
+            slot, which = slots[np.nonzero(due)[0]], np.nonzero(due)[1]
+            self._eaten[slot, which] = NEVER
+            self._room[slot, _APPLE_CELLS[self._apples[slot, which]]] = APPLE
+        self._change_rooms(slots, time)
+        rows.terminated[at] = time >= self._until[2]
+        rows.truncated[at] = False
+        self._write(slots, at)
+
+    def _touch(self, slots: NDArray[np.int64], here: NDArray[np.uint8]) -> None:
+        eating = slots[here == APPLE]
+        self._room[eating, self._cell[eating]] = GROUND
+        which = np.argmax(_APPLE_CELLS[self._apples[eating]] == self._cell[eating, None], axis=1)
+        self._eaten[eating, which] = self._time[eating]
+        self.rows.reward[eating] = 1.0
+        things = here > APPLE
+        if things.any():
+            self.rows.reward[slots[things]] = self.touch(slots[things], here[things])
+
+    def _change_rooms(self, slots: NDArray[np.int64], time: NDArray[np.int64]) -> None:
+        # The last row of a room is the first one of the next: nobody sees what the last step in a room changed there.
+        if len(entering := slots[time == self._until[0]]):
+            self.enter(entering, APPLE_ROOM, np.int64(cell(*APPLE_START)))
+            self._room[entering[:, None], _APPLE_CELLS[self._apples[entering]]] = APPLE
+        if len(entering := slots[time == self._until[1]]):
+            self.enter_last(entering)
+
+    def enter(self, slots: NDArray[np.int64], furnished: NDArray[np.uint8], start: NDArray[np.int64] | np.int64) -> None:
+        """Put these slots into a room, at a cell."""
+        self._room[slots] = furnished
+        self._cell[slots] = start
+        self._eaten[slots] = NEVER
+
+    def _write(self, slots: NDArray[np.int64], at: NDArray[np.int64] | slice) -> None:
+        rows, here, time = self.rows, self._cell[at], self._time[at]
+        assert isinstance(rows.obs, dict)
+        symbols = self._room.reshape(-1)[(slots * CELLS + here)[:, None] + WINDOW]
+        symbols[:, CENTRE] = np.where(symbols[:, CENTRE] == OPEN_DOOR, OPEN_DOOR, PLAYER)
+        rows.obs["image"][at] = PALETTE[symbols].reshape(-1, 2 * SIGHT + 1, 2 * SIGHT + 1, 3)
+        among_apples = (time >= self._until[0]) & (time < self._until[1])
+        apples = np.sum((1 << self._apples[at]) * (self._eaten[at] == NEVER), axis=1) * among_apples
+        for column, value in enumerate((time, here // WIDTH - SIGHT, here % WIDTH - SIGHT, apples, self._success[at])):
+            rows.info[at, column] = value
+
+    def render(self, slot: int) -> NDArray[np.uint8]:
+        """The whole room in the colours of the game."""
+        symbols = self._room[slot].copy()
+        symbols[self._cell[slot]] = PLAYER
+        return tiles(PALETTE[symbols].reshape(-1, WIDTH, 3)[SIGHT:-SIGHT, SIGHT:-SIGHT])
+
+
+# -- scripted play ---------------------------------------------------------------------------------------------------------------------------
+
+
+def steps_to(row: NDArray[Any], column: NDArray[Any], *, vertical_first: NDArray[np.bool_] | bool) -> NDArray[np.int64]:
+    """[n] the next action of one who still has to go so many rows down and columns to the right; NORTH where it is there."""
+    vertical = np.where(row > 0, SOUTH, NORTH)
+    horizontal = np.where(column > 0, EAST, WEST)
+    return np.where((row != 0) & vertical_first | (column == 0), vertical, horizontal)
+
+
+_REMOTENESS = np.abs(APPLE_PLACES - (3, 5)).sum(axis=1)
+"""Steps to the middle of the room."""
+
+
+def apple_action(info: NDArray[np.float64]) -> NDArray[np.int64]:
+    """[n] towards the nearest apple, of several the one farthest from the middle: it is the one that no later way leads past."""
+    ripe = (info[:, 3].astype(np.int64)[:, None] >> np.arange(len(APPLE_PLACES)) & 1) > 0
+    offset = APPLE_PLACES[None] - info[:, None, 1:3]
+    distance = np.abs(offset).sum(axis=2)
+    nearest = np.argmin(np.where(ripe, 8 * distance - _REMOTENESS, NEVER), axis=1)
+    chosen = offset[np.arange(len(info)), nearest]
+    return steps_to(chosen[:, 0], chosen[:, 1], vertical_first=False)

@@ -1,0 +1,185 @@
+"""The T-maze, passive and active: a cue that decides, at the end of a long corridor, on which side the goal is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envs.base import EnvConfig, EnvSpec, Group, Obs, Reference, Shard, TaskFamily
+from envs.meta.kernels import index_of, settled_choices, split_choices
+from envs.meta.pictures import GOAL, GROUND, HINT, ROBOT, WALL, tiles
+from utils.options import option
+
+RIGHT, UP, LEFT, DOWN = range(4)
+
+MOVES_X = np.array([1, 0, -1, 0])
+MOVES_Y = np.array([0, 1, 0, -1])
+
+
+class Penalty(Enum):
+    """What costs 1/L on the way: `lagging`, a step that ends behind the pace; `wrong_action`, one that is no step to the right; or nothing."""
+
+    lagging = "lagging"
+    wrong_action = "wrong_action"
+    none = "none"
+
+
+@dataclass
+class TMazePassiveConfig(EnvConfig):
+    """Options of TMazePassive; the defaults are the passive T-maze of Memory-RL with a corridor of 100."""
+
+    family: str = "TMazePassive"
+    max_rollouts_per_task: int = option(1, "k: episodes of one task in a trial", low=1)
+    max_episode_steps: int = option(0, "H: time limit of an episode; 0: the length + 1 that the task has; a smaller one hides the goal", low=0)
+    length: int = option(100, "L: steps from the start of the corridor to the junction", low=1)
+    penalty: Penalty = option(Penalty.lagging, "what costs 1/L: lagging, to be behind the pace; wrong_action, not to go right; none")
+
+
+@dataclass
+class TMazeActiveConfig(TMazePassiveConfig):
+    """Options of TMazeActive; the defaults are the active T-maze of Memory-RL with a corridor of 20."""
+
+    family: str = "TMazeActive"
+    max_episode_steps: int = option(0, "H: time limit of an episode; 0: the length + 3 that the task has; a smaller one hides the goal", low=0)
+    length: int = option(20, "L: steps from the start to the junction", low=1)
+
+
+class TMazePassive(TaskFamily):
+    """A cue, seen at the start of a corridor only, says on which side of its far end the goal is.
+
+    Task: the cue, 1 or -1, equally often: the goal's side y. The corridor is x = 0..L, its junction x = L, with the two goal cells y = 1 and
+    y = -1 beside that. An episode starts at x = 0, where the cue is, and is over after L + 1 steps: just enough to get there.
+    Observation: [0, cue] at the start, [0, 0] at x = 0 later and inside the corridor, [1, y] at the junction and in the goal cells: the position
+    in the corridor is hidden. Action: right, up, left, down; into a wall, nobody moves. Reward: at the last step 1 if y = cue, at the others
+    -1/L whenever x < t, where t counts the steps. H = L + 1, k = 1. The last step is `terminated`, as it is the game that is over and not a
+    clock that ran out; `max_episode_steps` may cut an episode short. Info: time t, x, y, success (the reward at the end). Optimal return: 1.
+
+    Published as the passive T-maze of Memory-RL (length=50 to 1500). There a step to the left or up, once, is punished at all later steps, which
+    makes random exploration hopeless; penalty=wrong_action is the one of AMAGO, where a step costs 1/L only if its own action is not right.
+    """
+
+    Config: ClassVar[type[EnvConfig]] = TMazePassiveConfig
+    group = Group.grid
+    config: TMazePassiveConfig
+    oracle_length: ClassVar[int] = 0
+    """o: cells between the cue and the start."""
+    references: ClassVar[dict[tuple[int, Penalty], Reference]] = {
+        (100, Penalty.lagging): Reference(oracle=1.0, random=-0.997),
+        (100, Penalty.wrong_action): Reference(oracle=1.0, random=-0.75),
+    }
+    """Returns of one episode with the default settings and with those of AMAGO, measured over 20,000 tasks."""
+
+    def __init__(self, config: TMazePassiveConfig) -> None:
+        self.horizon = config.length + 2 * self.oracle_length + 1
+        super().__init__(replace(config, max_episode_steps=config.max_episode_steps or self.horizon))
+        cut = self.config.max_episode_steps < self.horizon
+        self.spec = EnvSpec(
+            name=type(self).__name__,
+            obs_space=spaces.Box(-1.0, 1.0, (2,), np.float32),
+            action_space=spaces.Discrete(4),
+            task_dim=1,
+            info_names=("time", "x", "y", "success"),
+            reference=None if cut else self.references.get((config.length, config.penalty)),
+            success="success",
+        )
+
+    def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
+        return split_choices(rng, n, (-1.0, 1.0), split)[:, None]
+
+    def make_shard(self, num_slots: int, threads: int = 1) -> TMazeShard:
+        return TMazeShard(num_slots, self.config.length, self.oracle_length, self.config.penalty)
+
+    def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[np.int64]:
+        """To the right, also into the junction's wall, until the last step: no other way is free of all penalties."""
+        return np.where(info[:, 0] < self.horizon - 1, RIGHT, np.where(task[:, 0] > 0, UP, DOWN))
+
+
+class TMazeActive(TMazePassive):
+    """A cue, one cell behind the start of a corridor, says on which side of its far end the goal is.
+
+    As TMazePassive, but whoever wants the cue has to fetch it: an episode starts at x = 1, the cue is at x = 0 and is seen there at the first
+    visit only, the junction is at x = L + 1, and there are the two steps more that it takes to go and see.
+    Task: the cue, 1 or -1, equally often: the goal's side y. Observation: [0, cue] at the first visit of x = 0, else [0, 0] in the corridor,
+    [1, y] at the junction and in the goal cells. Action: right, up, left, down; into a wall, nobody moves. Reward: at the last step 1 if
+    y = cue, at the others -1/L whenever x < t - 1, where t counts the steps. H = L + 3, k = 1; the last step is `terminated`.
+    Info: time t, x, y, success (the reward at the end). Optimal return: 1, with and without knowing the task.
+
+    Published as the active T-maze of Memory-RL (length=20 to 500); penalty=wrong_action is the one of AMAGO, where a step costs 1/L only if its
+    own action is not right, the first step being free.
+    """
+
+    Config = TMazeActiveConfig
+    oracle_length = 1
+    references: ClassVar[dict[tuple[int, Penalty], Reference]] = {
+        (20, Penalty.lagging): Reference(oracle=1.0, random=-0.987),
+        (20, Penalty.wrong_action): Reference(oracle=1.0, random=-0.789),
+    }
+
+
+class TMazeShard(Shard):
+    """Slots of a T-maze whose cue is `oracle_length` cells behind the start."""
+
+    def __init__(self, num_slots: int, length: int, oracle_length: int, penalty: Penalty) -> None:
+        self._num_slots = num_slots
+        self._start = oracle_length
+        self._junction = oracle_length + length
+        self._end = length + 2 * oracle_length + 1
+        self._cost = -1.0 / length
+        self._penalty = penalty
+        self._time, self._x, self._y, self._cue = (np.zeros(num_slots, np.int64) for _ in range(4))
+        self._cue_seen = np.zeros(num_slots, np.bool_)
+
+    def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
+        """Start over; nothing is drawn."""
+        self._cue[slots] = np.rint(tasks[:, 0])
+        self._time[slots] = self._y[slots] = 0
+        self._x[slots] = self._start
+        self._cue_seen[slots] = False
+        self._write(slots, np.zeros(len(slots), np.bool_))
+
+    def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
+        """Move, unless into a wall."""
+        choices = settled_choices(actions, slots, 4)
+        at = index_of(slots, self._num_slots)
+        x, y = self._x[at] + MOVES_X[choices], self._y[at] + MOVES_Y[choices]
+        free = np.where(y == 0, (x >= 0) & (x <= self._junction), (x == self._junction) & (abs(y) == 1))
+        self._x[at] = x = np.where(free, x, self._x[at])
+        self._y[at] = y = np.where(free, y, self._y[at])
+        self._time[at] += 1
+        time = self._time[at]
+        done = (time == self._end) & (y == self._cue[at])
+        self.rows.reward[at] = np.where(time < self._end, self._cost * self._punished(choices, x, time), done)
+        self.rows.terminated[at] = time >= self._end
+        self.rows.truncated[at] = False
+        self._write(at, done)
+
+    def _punished(self, choices: NDArray[np.int64], x: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.bool_]:
+        if self._penalty is Penalty.lagging:
+            return x < time - self._start
+        if self._penalty is Penalty.wrong_action:
+            return (choices != RIGHT) & (time > self._start)
+        return np.zeros(len(x), np.bool_)
+
+    def _write(self, at: NDArray[np.int64] | slice, done: NDArray[np.bool_]) -> None:
+        x, y, rows = self._x[at], self._y[at], self.rows
+        assert isinstance(rows.obs, np.ndarray)
+        there, at_cue = x == self._junction, x == 0
+        rows.obs[at, 0] = there
+        rows.obs[at, 1] = np.where(there, y, np.where(at_cue & ~self._cue_seen[at], self._cue[at], 0))
+        self._cue_seen[at] |= at_cue
+        for column, value in enumerate((self._time[at], x, y, done)):
+            rows.info[at, column] = value
+
+    def render(self, slot: int) -> NDArray[np.uint8]:
+        """The corridor from the left to the right, the cue's cell in yellow, the goal in green, the player in dark blue."""
+        cells = np.full((3, self._junction + 1, 3), WALL, np.uint8)
+        cells[1] = cells[:, -1] = GROUND
+        cells[1, 0] = HINT
+        cells[1 - self._cue[slot], -1] = GOAL
+        cells[1 - self._y[slot], self._x[slot]] = ROBOT
+        return tiles(cells)
