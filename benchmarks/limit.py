@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from benchmarks.cases import CASES
 from benchmarks.families import CHEETAH, Dot
-from envs.meta.ant_dir import ANT
+from envs.meta.ant import ANT
 from envs.meta.mujoco_shard import load_model, mujoco_module
 from utils.machine import available_cores
 

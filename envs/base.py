@@ -158,6 +158,9 @@ class Layout:
         if (self.with_task or self.with_flag) and isinstance(self.spec.obs_space, spaces.Box) and len(self.spec.obs_space.shape) != 1:
             shape = self.spec.obs_space.shape
             raise ValueError(f"{self.spec.name}: the task and the new-episode flag can stand beside a vector or in a Dict, not in shape {shape}.")
+        if self.with_task and isinstance(self.spec.obs_space, spaces.Box) and self.spec.obs_space.dtype.kind != "f":
+            dtype = self.spec.obs_space.dtype
+            raise ValueError(f"{self.spec.name}: a task cannot stand beside a vector of {dtype}, which would cut its numbers: wrap it into floats.")
 
     @cached_property
     def extra(self) -> dict[str, int]:

@@ -42,6 +42,13 @@ def test_the_python_of_the_readme_runs(number: int, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+REGISTRIES = [
+    ("envs/meta/__init__.py", "FAMILIES: dict[str, type[TaskFamily]]", "Corridor", "envs.meta.corridor"),
+    ("policies/memory/__init__.py", "MEMORIES: dict[str, type[Memory]]", "Trace", "policies.memory.trace"),
+]
+"""The one line that each example needs."""
+
+
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout to which the files of the README and their lines in the registries have been added."""
@@ -53,10 +60,11 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path, text in {**files_of("python"), **files_of("yaml")}.items():
         assert not (house / path).exists(), f"{path} is there already"
         (house / path).write_text(text)
-    with (house / "envs/meta/__init__.py").open("r+") as file:
-        text = file.read().replace("FAMILIES: dict[str, type[TaskFamily]] = {", 'FAMILIES: dict[str, type[TaskFamily]] = {"Corridor": Corridor, ')
-        file.seek(0)
-        file.write("from envs.meta.corridor import Corridor\n" + text)
+    for file, registry, name, module in REGISTRIES:
+        text = (house / file).read_text()
+        assert f"{registry} = {{" in text
+        line = f"from {module} import {name}\n"
+        (house / file).write_text(text.replace(f"{registry} = {{", f'{registry} = {{"{name}": {name}, ', 1).replace("\nfrom ", f"\n{line}from ", 1))
     return house
 
 
@@ -80,6 +88,13 @@ def test_the_environment_of_the_readme_trains(extended: Path) -> None:
 
 def test_the_environment_of_the_readme_keeps_the_promises_of_a_family(extended: Path) -> None:
     told = run_in(extended, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/envs/meta/test_families.py", "-k", "Corridor")
+    assert int(re.findall(r"(\d+) passed", told)[0]) > 20
+
+
+def test_the_memory_of_the_readme_trains_and_keeps_the_promises_of_a_memory(extended: Path) -> None:
+    small = ["train.n_env_steps_total=400", "train.num_init_rollouts_pool=4", "train.num_rollouts_per_iter=4", "wandb.mode=disabled"]
+    assert "return by episode" in run_in(extended, "main.py", "memory=Trace", "env.num_eval_tasks=2", *small)
+    told = run_in(extended, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/policies/memory/test_memories.py", "-k", "Trace")
     assert int(re.findall(r"(\d+) passed", told)[0]) > 20
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 from collections.abc import Iterable
@@ -17,6 +18,21 @@ def available_cores() -> int:
 def available_memory() -> int:
     """Bytes of memory that could be taken now without swapping."""
     return int(psutil.virtual_memory().available)
+
+
+def keep_freed_memory() -> bool:
+    """Tell glibc to keep the memory of large arrays for the next ones; whether it has been told (elsewhere there is nothing to tell).
+
+    By default it gives every large block back, and the next one is paid for page by page: up to half the time of a gradient update.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    libc = ctypes.CDLL(None)
+    return all(libc.mallopt(parameter, _KEEP_UP_TO) == 1 for parameter in (_MMAP_THRESHOLD, _TRIM_THRESHOLD))
+
+
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
+_KEEP_UP_TO = 1 << 30
 
 
 def resident_bytes(pids: Iterable[int]) -> int:

@@ -25,12 +25,17 @@ def option(default: Any, help: str, *, low: float | None = None, high: float | N
     return field(default=default, metadata=metadata)
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """' Did you mean X?' for the name closest to what was typed, or all the names there are."""
-    known = sorted(names)
-    folded = {known_name.lower(): known_name for known_name in known}
+def near(name: str, names: Iterable[str]) -> str:
+    """' Did you mean X?' for the name closest to what was typed; nothing where none is close."""
+    folded = {known.lower(): known for known in sorted(names)}
     close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
-    return f" Did you mean {folded[close[0]]!r}?" if close else f" Known: {', '.join(known)}."
+    return f" Did you mean {folded[close[0]]!r}?" if close else ""
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The same, or all the names there are."""
+    known = sorted(names)
+    return near(name, known) or f" Known: {', '.join(known)}."
 
 
 def range_text(item: Field[Any]) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Obs, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Group, Obs, Reference, Split, TaskFamily
 from envs.gym_shard import GymShard, TaskSetter, close_env
 from envs.gym_spaces import ActionWriter, ObsReader
 from envs.meta.kernels import check_split
@@ -32,6 +32,13 @@ PLACES = 6
 """A task of Meta-World is where things stand: three numbers (filled up with zeros) or six."""
 
 INFO_NAMES = ("success", "near_object", "grasp_success", "obj_to_target", "goal_x", "goal_y", "goal_z")
+
+
+REFERENCE = Reference(oracle=4834.9, random=797.6, tasks=50)
+"""On all test tasks of ML1's reach, with today's rewards."""
+
+MEASURED_WITH = ("max_episode_steps", "benchmark", "ml1_env_name", "reward_version", "places_seed", "end_on_success")
+"""The options whose defaults the reference belongs to."""
 
 
 class Benchmark(Enum):
@@ -66,8 +73,8 @@ class MetaWorldConfig(EnvConfig):
 class MetaWorld(TaskFamily):
     """A robot arm on a table that has to find out what is to be done there, and where: Meta-World's ML1, ML10 and ML45.
 
-    Task, 7 numbers: the number of the environment, counting Meta-World's fifty in alphabetical order, then the six numbers that place its
-    objects and its goal (an environment that needs three has zeros behind them). They are those of the benchmark object that the package
+    Task: 7 numbers, that of the environment, counting Meta-World's fifty in alphabetical order, then the six that place its objects and
+    its goal (an environment that needs three has zeros behind them). They are those of the benchmark object that the package
     builds with `places_seed`: 50 places for each environment, trained and tested on as its own lists say. ML1 tests other places, ML10 and
     ML45 five other environments. Many tasks are drawn without repetition until all have been drawn: a list of 250 test tasks of ML10 is all
     of them. Everything in an episode follows from task and actions; Meta-World draws nothing more, and ignores seeds.
@@ -101,6 +108,7 @@ class MetaWorld(TaskFamily):
             task_dim=1 + PLACES,
             info_names=INFO_NAMES,
             split=Split.disjoint,
+            reference=REFERENCE if all(getattr(config, name) == getattr(MetaWorldConfig, name) for name in MEASURED_WITH) else None,
             success="success",
         )
 
@@ -135,7 +143,7 @@ class MetaWorld(TaskFamily):
         return np.clip(np.array(actions), -1.0, 1.0).astype(np.float32)
 
 
-class AnyTask(gymnasium.Env[NDArray[np.float64], NDArray[np.float64]]):
+class AnyTask(gymnasium.Env[Any, Any]):
     """One slot: whatever environment its task asks for, borrowed from those of the shard that are `idle` (each weighs 20 MB).
 
     An environment that is taken over shows nothing of what it has played: Meta-World sets up its world anew at every reset.

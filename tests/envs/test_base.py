@@ -58,6 +58,14 @@ def test_an_image_has_no_place_for_the_flag() -> None:
         Layout(spec, with_flag=True)
 
 
+def test_whole_numbers_have_no_place_for_the_task_but_for_the_flag() -> None:
+    spec = EnvSpec("Cells", spaces.Box(0, 255, (6,), np.uint8), spaces.Discrete(3), 1)
+    with pytest.raises(ValueError, match=r"Cells.*beside a vector of uint8"):
+        Layout(spec, with_task=True)
+    flagged = Layout(spec, with_flag=True).obs_space
+    assert (flagged.shape, flagged.dtype) == ((7,), np.uint8)
+
+
 def test_a_copy_of_rows_is_not_overwritten() -> None:
     rows = layout_of(DictCountingFamily()).allocate(2)
     copy = rows.copy()

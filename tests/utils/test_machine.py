@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 
@@ -32,3 +33,28 @@ def test_the_description_is_one_line_without_the_name_of_the_machine() -> None:
     text = describe()
     assert "cores" in text and "Python" in text and "\n" not in text
     assert os.uname().nodename not in text.split()
+
+
+def test_glibc_keeps_freed_memory_when_it_is_told_to() -> None:
+    """In a process of its own: there is no way back."""
+    code = """
+import resource, sys
+import numpy as np
+from utils.machine import keep_freed_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        np.ones(2_000_000)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+before, told = faults(), keep_freed_memory()
+faults()
+print(before, told, faults())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    before, told, after = done.stdout.split()
+    assert (told == "True") == (platform.libc_ver()[0] == "glibc")
+    assert told == "False" or int(after) < int(before) / 10

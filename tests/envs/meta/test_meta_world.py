@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from benchmarks.scores import scores_of
 from envs.base import Split
 from envs.meta.make_env import make_family
 from envs.meta.meta_world import INFO_NAMES, Benchmark, MetaWorld, MetaWorldConfig, RewardVersion, env_names
@@ -29,6 +29,8 @@ TESTED = {
     "ML10": ["drawer-open", "door-close", "shelf-place", "sweep-into", "lever-pull"],
     "ML45": ["bin-picking", "box-close", "hand-insert", "door-lock", "door-unlock"],
 }
+
+
 def pins(name: str) -> dict[str, str]:
     lines = [line for line in (ROOT / name).read_text(encoding="utf-8").splitlines() if "==" in line]
     return {package.lower(): version for package, _, version in (line.partition("==") for line in lines)}
@@ -59,12 +61,12 @@ def test_it_reports_itself_without_the_package(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def package() -> Iterator[Any]:
+def package() -> Any:
     if find_spec("metaworld") is None:
         pytest.skip("pip install -r requirements-metaworld.txt, in an environment of its own")
     import metaworld  # pyright: ignore[reportMissingImports]
 
-    yield metaworld
+    return metaworld
 
 
 def all_tasks(split: str, **options: Any) -> NDArray[np.float64]:
@@ -199,6 +201,17 @@ def test_the_scripted_policies_solve_their_tasks() -> None:
     assert len(solved) == 50
     assert not [name for name, won in solved.items() if not any(won)]
     assert sum(map(sum, solved.values())) >= 97
+
+
+@pytest.mark.metaworld
+@pytest.mark.slow
+@pytest.mark.usefixtures("package")
+def test_the_reference_is_what_oracle_and_random_play_get() -> None:
+    family = make_family("MetaWorld")
+    assert family.spec.reference is not None and make_family("MetaWorld", reward_version="v1").spec.reference is None
+    found = scores_of(family, family.spec.reference)
+    for name in ("oracle", "random"):
+        assert found[name]["mean"] == pytest.approx(found[name]["reported"], abs=0.1)
 
 
 @pytest.mark.metaworld
