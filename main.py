@@ -69,6 +69,7 @@ def _run(act: Callable[[Learner], float], config: Config, run_dir: Path) -> floa
     """Act with a learner; what the environment, the machine or the user did is a sentence and an exit code, not a traceback."""
     from envs.backends.base import BackendError
     from envs.parallel_env_manager import WorkerError
+    from policies.guard import ExplodedError
     from policies.learner import Learner
     from utils.checkpoint import CheckpointError
     from utils.options import OptionError
@@ -78,7 +79,7 @@ def _run(act: Callable[[Learner], float], config: Config, run_dir: Path) -> floa
         with Learner(config, run_dir) as learner:
             result = act(learner)
             stop_signal = learner.stop_signal
-    except (BackendError, CheckpointError, OptionError, OSError, RunLockError, WorkerError) as error:
+    except (BackendError, CheckpointError, ExplodedError, OptionError, OSError, RunLockError, WorkerError) as error:
         print(error, file=sys.stderr)
         sys.exit(1)
     if stop_signal is not None:

@@ -20,6 +20,7 @@ from benchmarks.machine import facts, write
 from envs.base import Group, Layout, Reference, TaskFamily, uniform_actions
 from envs.meta import FAMILIES
 from envs.meta.make_env import make_family
+from utils.options import nearest
 
 RESULTS = Path(__file__).parent / "results" / "scores.json"
 
@@ -54,10 +55,17 @@ def scores_of(family: TaskFamily, reference: Reference) -> dict[str, Any]:
     return found
 
 
+def known(name: str) -> str:
+    """The same name, if a family has it."""
+    if name not in FAMILIES:
+        raise argparse.ArgumentTypeError(f"there is no family {name}.{nearest(name, FAMILIES)}")
+    return name
+
+
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="FAMILY", help="families; default: all but third-party ones")
+    parser.add_argument("names", nargs="*", metavar="FAMILY", type=known, help="families; default: all but third-party ones")
     names = parser.parse_args().names or [name for name, kind in FAMILIES.items() if kind.group is not Group.partner]
     machine, found = facts(), dict[str, Any]()
     print(f"{machine['text']}\n{'return of an episode':24}{'oracle':>20}{'random':>20}{'tasks':>9}  reported")

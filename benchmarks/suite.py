@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.machine import facts, write
+from benchmarks.scores import known
 from envs.base import Group, Layout, TaskFamily, uniform_actions
 from envs.meta import FAMILIES
 from envs.meta.make_env import make_family
@@ -185,7 +186,7 @@ def verdict(one: dict[str, Any]) -> str:
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="FAMILY", help="families; default: all but third-party ones")
+    parser.add_argument("names", nargs="*", metavar="FAMILY", type=known, help="families; default: all but third-party ones")
     parser.add_argument("--slots", nargs="+", type=int, default=list(SLOTS))
     parser.add_argument("--seconds", type=float, default=0.5, help="of every measurement")
     parser.add_argument("--repeats", type=int, default=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 
@@ -37,7 +38,7 @@ class Batch:
     state: dict[str, Tensor] | None = None
     """The acting state before row 0, where the buffer stores it; None starts from the initial state."""
     extras: dict[str, Tensor] = field(default_factory=dict)
-    """What act() added to each row (log-probabilities, values), for algorithms that ask for it."""
+    """What act() or an algorithm added to each row (log-probabilities, values), [T, B, ...]."""
 
     @property
     def ended(self) -> Tensor:
@@ -60,13 +61,21 @@ class Batch:
 
     def to(self, device: str | torch.device) -> Batch:
         """The same rows on another device."""
+        return self._each(lambda values: values.to(device))
 
-        def move(value: object) -> object:
+    def columns(self, index: Tensor) -> Batch:
+        """These columns only, without the rows at the end that none of them has."""
+        assert self.state is None, "a state is batch-first"
+        last = int(self.valid[:, index].any(1).nonzero().max()) + 1
+        return self._each(lambda values: values[:last].index_select(1, index))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        def changed(value: object) -> object:
             if isinstance(value, dict):
-                return {key: part.to(device) for key, part in value.items()}
-            return value.to(device) if isinstance(value, Tensor) else value
+                return {key: change(part) for key, part in value.items()}
+            return change(value) if isinstance(value, Tensor) else value
 
-        return Batch(**{item.name: move(getattr(self, item.name)) for item in fields(self)})  # pyright: ignore[reportArgumentType]
+        return Batch(**{item.name: changed(getattr(self, item.name)) for item in fields(self)})  # pyright: ignore[reportArgumentType]
 
 
 class Sample(Enum):
@@ -87,5 +96,7 @@ class Needs:
     """Columns of a batch."""
     window: int = 0
     """Training rows of a window."""
+    burn_in: int = 0
+    """Rows before them that a memory reads first, and that do not train; fewer where the trial has fewer."""
     extras: tuple[str, ...] = ()
     """What act() must record with each row."""

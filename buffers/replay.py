@@ -1,4 +1,4 @@
-"""Replay: trials as rows in preallocated storage, each observation once; samples trials, windows or single transitions."""
+"""Replay: trials as rows in preallocated storage, each observation once; samples trials, windows or single transitions, or gives all once."""
 
 from __future__ import annotations
 
@@ -48,6 +48,11 @@ class Replay:
         return capacity_trials * (rows_per_trial * per_row + 16)
 
     @property
+    def oldest(self) -> int:
+        """The number of the oldest trial that is kept."""
+        return max(0, self.num_added - self.capacity)
+
+    @property
     def num_trials(self) -> int:
         """Trials that can be sampled."""
         return len(self._alive)
@@ -63,10 +68,11 @@ class Replay:
     # -- a wave comes in -----------------------------------------------------------------------------------------------------------------
 
     def reserve(self, n: int) -> None:
-        """The next n places belong to the coming wave, in the order of its trial numbers; what was there is gone."""
+        """The next n places belong to the coming wave of at most so many trials, in the order of their numbers; what was there is gone."""
         if n > self.capacity:
             raise ValueError(f"A wave of {n} trials does not fit into a replay of {self.capacity}: raise train.buffer_size to at least {n} trials.")
         self._reserved = (self.num_added + np.arange(n)) % self.capacity
+        self._before = self._lengths[self._reserved]
         self._lengths[self._reserved] = 0
         self._transitions[self._reserved] = 0
         self._refresh()
@@ -86,10 +92,10 @@ class Replay:
         stored["flags"][at] = _pack(rows)[slots]
 
     def commit(self, lengths: NDArray[np.int64]) -> None:
-        """The wave is complete: its trials, of that many rows, can be sampled."""
+        """The wave is complete: its trials, of that many rows, can be sampled. What is left of its places is as it was."""
         assert self._reserved is not None, "reserve() comes first"
-        self._settle(self._reserved, np.asarray(lengths, np.int64))
-        self.num_added += len(self._reserved)
+        self._settle(self._reserved, np.concatenate([lengths, self._before[len(lengths) :]]).astype(np.int64))
+        self.num_added += len(lengths)
         self._reserved = None
 
     def discard(self) -> None:
@@ -108,7 +114,21 @@ class Replay:
         else:
             window = 1 if needs.sample is Sample.transitions else needs.window
             place, start = self._draw_windows(needs.batch_size, window, rng)
-        return self._gather(place, start, window)
+        return self._gather(place, start, window, needs.burn_in if needs.sample is Sample.windows else 0)
+
+    def whole(self, first: int, stop: int) -> Batch:
+        """[T, B] trials number first..stop-1, each once: T rows as the longest has, in as many columns as they fill one after another."""
+        place = np.arange(first, stop) % self.capacity
+        place = place[self._lengths[place] > 0]
+        if not len(place):
+            raise RuntimeError("There are no such trials.")
+        lengths = self._lengths[place]
+        column, start = packed(lengths)
+        at, valid = np.zeros((lengths.max(), column.max() + 1), np.int64), np.zeros((lengths.max(), column.max() + 1), np.bool_)
+        time = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        cells = np.repeat(start, lengths) + time, np.repeat(column, lengths)
+        at[cells], valid[cells] = np.repeat(place * self.rows_per_trial, lengths) + time, True
+        return self._batch(at, valid, np.True_)
 
     def _draw_windows(self, batch_size: int, window: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Draw (place, first row) by rejection. Windows begin up to window-1 rows before the trial, or its first rows would be in too few."""
@@ -123,14 +143,17 @@ class Replay:
             todo = todo[beyond | idle]
         return place, start
 
-    def _gather(self, place: NDArray[np.int64], start: NDArray[np.int64], window: int) -> Batch:
-        """Rows [start, start + window) of the trial at each place, and those that they look ahead to."""
-        last_training = start + window
-        start = np.maximum(start, 0)
+    def _gather(self, place: NDArray[np.int64], start: NDArray[np.int64], window: int, burn_in: int = 0) -> Batch:
+        """Rows [start, start + window) of the trial at each place, with those that are read before them and those that they look ahead to."""
+        first_training, last_training = start, start + window
+        start = np.maximum(start - burn_in, 0)
         stop = np.minimum(last_training + LOOK_AHEAD, self._lengths[place])
         time = start + np.arange((stop - start).max())[:, None]
         valid = time < stop
-        at = place * self.rows_per_trial + np.minimum(time, stop - 1)  # [T, B]
+        return self._batch(place * self.rows_per_trial + np.minimum(time, stop - 1), valid, (first_training <= time) & (time < last_training))
+
+    def _batch(self, at: NDArray[np.int64], valid: NDArray[np.bool_], within: NDArray[np.bool_] | np.bool_) -> Batch:
+        """The rows of storage numbered `at` [T, B], zeros where they are not `valid`; those that train are `within`."""
         columns = {name: np.take(values, at, axis=0) for name, values in self._rows.items()}
         if not valid.all():
             for values in columns.values():
@@ -151,22 +174,23 @@ class Replay:
             valid=torch.from_numpy(valid),
             prev_action=torch.from_numpy(prev_action),
             action=torch.from_numpy(action),
-            trains=torch.from_numpy(valid & (flags & ENDED == 0) & (time < last_training)),
+            trains=torch.from_numpy(valid & (flags & ENDED == 0) & within),
         ).to(self._device)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------------------------
 
     def export(self, first: int, stop: int) -> dict[str, NDArray[Any]]:
         """Trials number first..stop-1: the rows that exist, one after another, with their lengths."""
-        if not max(0, self.num_added - self.capacity) <= first <= stop <= self.num_added:
-            raise ValueError(f"Trials {first}..{stop} are not all here; there are {max(0, self.num_added - self.capacity)}..{self.num_added}.")
+        if not self.oldest <= first <= stop <= self.num_added:
+            raise ValueError(f"Trials {first}..{stop} are not all here; there are {self.oldest}..{self.num_added}.")
         place = np.arange(first, stop) % self.capacity
         lengths = self._lengths[place]
         at = self._rows_of(place, lengths)
         return {"first": np.array([first]), "lengths": lengths, **{name: values[at] for name, values in self._rows.items()}}
 
-    def restore(self, segments: Iterable[Mapping[str, NDArray[Any]]]) -> None:
-        """Put exported segments back, oldest first; sampling afterwards is what it was, bit for bit."""
+    def restore(self, segments: Iterable[Mapping[str, NDArray[Any]]], num_added: int = 0) -> None:
+        """Put exported segments back, oldest first, after so many trials; sampling afterwards is what it was, bit for bit."""
+        self.num_added = num_added
         for segment in segments:
             first, lengths = int(segment["first"][0]), segment["lengths"]
             keep = max(0, len(lengths) - self.capacity)
@@ -176,7 +200,7 @@ class Replay:
             for name, values in self._rows.items():
                 values[at] = segment[name][skipped:]
             self._settle(place, lengths[keep:])
-            self.num_added = first + len(lengths)
+            self.num_added = max(num_added, first + len(lengths))
 
     # -- inside --------------------------------------------------------------------------------------------------------------------------
 
@@ -198,6 +222,16 @@ class Replay:
     def _rows_of(self, place: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         begins = np.cumsum(lengths) - lengths
         return np.repeat(place * self.rows_per_trial - begins, lengths) + np.arange(lengths.sum())
+
+
+def packed(lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(column, first row) of trials of these lengths: the longest first, each in the first column with room for it, as high as the longest."""
+    column, start, filled = np.empty_like(lengths), np.empty_like(lengths), np.zeros_like(lengths)
+    for trial in np.argsort(-lengths, kind="stable"):
+        column[trial] = first = int(np.argmax(filled + lengths[trial] <= lengths.max()))
+        start[trial] = filled[first]
+        filled[first] += lengths[trial]
+    return column, start
 
 
 def _pack(rows: Rows) -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""From the words of a command line to a checked `Config`: every mistake is one sentence with the nearest valid name."""
+"""From the words of a command line to a checked `Config`: every mistake is one sentence with the nearest valid name, if there is one."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from configs.listing import list_text
 from configs.schema import EXPERIMENT, FOLDER, GROUPS, register
 from configs.validation import check
 from configs.values import assign, near_option, option_names
+from envs.meta import FAMILIES
 from policies.config import Config
-from utils.options import OptionError, nearest
+from utils.options import OptionError, near, nearest
 
 WAYS = ("resume", "evaluate")
 """Options whose value is the folder of a run."""
@@ -75,6 +77,15 @@ class Composer:
     def choices(self, group: str) -> list[str]:
         """The names of a group."""
         return sorted(GlobalHydra.instance().config_loader().get_group_options(group))
+
+    def family(self, name: str) -> str:
+        """The family of a choice of env: its own name, unless a YAML file chooses another; '' where none can be read."""
+        if name in FAMILIES:
+            return name
+        try:
+            return str(self.dict_config(self.parse([f"env={name}"])).env.family)
+        except OptionError:  # a broken file of one's own: said when it is chosen
+            return ""
 
     def parse(self, words: Sequence[str]) -> list[Override]:
         """The overrides that these words are, none of them given twice."""
@@ -139,7 +150,12 @@ class Composer:
         chosen: Any = override.value()
         for name in chosen if isinstance(chosen, list) else [chosen]:
             if name is not None and str(name) not in self.choices(group):
-                raise OptionError(f"{group}={name} is not known.{nearest(str(name), self.choices(group))}")
+                raise OptionError(f"{group}={name} is not known.{self._known(group, str(name))}")
+
+    def _known(self, group: str, typed: str) -> str:
+        """The nearest choice; of environments there are so many that all are listed under it."""
+        choices = self.choices(group)
+        return nearest(typed, choices) if group != "env" else f"{near(typed, choices)}\n\n{list_text(self, group)}"
 
     def _unreadable(self, word: str) -> str:
         if re.fullmatch(r"[\w.]+", word):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from configs.compose import Composer
 from configs.schema import GROUPS, NAME_FIELDS, describe
 from configs.values import shown
+from envs.base import Group
+from envs.meta import FAMILIES
 from policies.config import Config
 from utils.options import range_text
+
+if TYPE_CHECKING:
+    from configs.compose import Composer
 
 USAGE = """Retrial trains agents that adapt within a trial: k episodes on one unknown task.
 
@@ -26,10 +30,16 @@ USAGE = """Retrial trains agents that adapt within a trial: k episodes on one un
 
 
 def list_text(composer: Composer, group: str) -> str:
-    """The choices of a group, one line each."""
+    """The choices of a group, one line each; environments on the shelves of their families."""
     names = composer.choices(group)
     width = max((len(name) for name in names), default=0)
-    return "\n".join(f"{group}={name:<{width}}  {describe(group, name)}".rstrip() for name in names)
+    lines = {name: f"{group}={name:<{width}}  {describe(group, name)}".rstrip() for name in names}
+    if group != "env":
+        return "\n".join(lines.values())
+    shelves = {name: getattr(FAMILIES.get(composer.family(name)), "group", Group.partner) for name in names}
+    return "\n\n".join(
+        "\n".join([shelf.value, *(lines[name] for name in names if shelves[name] is shelf)]) for shelf in Group if shelf in shelves.values()
+    )
 
 
 def help_text(composer: Composer, config: Config) -> str:

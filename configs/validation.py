@@ -10,7 +10,8 @@ from envs.backends.base import BackendError
 from envs.backends.launch import check_startable
 from envs.checks import check_settings
 from envs.meta import FAMILIES
-from policies.agents.base import Arch
+from policies.agents.agent import NOTHING_TO_SHARE
+from policies.agents.base import Arch, Encoders
 from policies.algorithms import ALGORITHMS
 from policies.config import Config, DeviceName
 from policies.memory import MEMORIES
@@ -29,6 +30,7 @@ def problems(config: Config) -> Iterator[str]:
     """One sentence for each thing that is wrong."""
     yield from range_problems(config)
     yield from _names(config)
+    yield from _learning(config)
     yield from _workers(config)
     yield from _inputs(config)
     yield from _machine(config)
@@ -48,6 +50,12 @@ def _names(config: Config) -> Iterator[str]:
         yield f"backend={config.backend.name} is not known.{nearest(config.backend.name, ('auto', *BACKENDS))}"
     if config.resume is not None and config.evaluate is not None:
         yield "resume= continues a run and evaluate= measures one: give one of the two."
+
+
+def _learning(config: Config) -> Iterator[str]:
+    algorithm = ALGORITHMS.get(config.algorithm.name)
+    if algorithm is not None and type(config.algorithm) is algorithm.Config:
+        yield from algorithm.problems(config.algorithm, config.agent)
 
 
 def _workers(config: Config) -> Iterator[str]:
@@ -84,6 +92,8 @@ def _inputs(config: Config) -> Iterator[str]:
     agent = config.agent
     if agent.arch is not Arch.Markov and not agent.action_embedding + agent.reward_embedding + agent.obs_embedding:
         yield "The memory would read nothing: one of agent.action_embedding, agent.reward_embedding and agent.obs_embedding must be more than 0."
+    if agent.arch is Arch.Memory_Markov and agent.encoders is Encoders.shared:
+        yield NOTHING_TO_SHARE
 
 
 def _machine(config: Config) -> Iterator[str]:

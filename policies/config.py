@@ -36,10 +36,17 @@ class TrainConfig:
     """How long, and in which rhythm, to collect and to learn."""
 
     n_env_steps_total: int = option(1_000_000, "env steps of the whole run, the random pool included", low=1)
-    num_rollouts_per_iter: int = option(24, "trials collected in each iteration", low=1)
-    num_init_rollouts_pool: int = option(100, "trials of random actions before the first update", low=0)
-    updates_per_step: float = option(0.02, "gradient updates per env step collected", low=0)
-    buffer_size: int = option(1_000_000, "capacity of the replay, in env steps", low=1)
+    num_rollouts_per_iter: int = option(24, "trials collected in each iteration of an off-policy algorithm", low=1)
+    num_env_steps_per_iter: int | None = option(
+        None,
+        "env steps after which an iteration starts no more trials; null: off-policy num_rollouts_per_iter, on-policy a long trial's for every slot",
+        low=1,
+    )
+    num_init_rollouts_pool: int = option(
+        100, "trials of random actions before the first update; an on-policy algorithm learns no more from them than how to normalise", low=0
+    )
+    updates_per_step: float = option(0.02, "gradient updates per env step collected; an on-policy algorithm updates once in an iteration", low=0)
+    buffer_size: int = option(1_000_000, "capacity of the replay of an off-policy algorithm, in env steps", low=1)
 
 
 @dataclass
@@ -67,7 +74,9 @@ class Config:
     num_parallel_workers: int | None = option(
         None, "worker processes or threads; in place of a single one, backend=auto mostly takes this process; null: as the backend needs", low=1
     )
-    num_slots: int | None = option(None, "N, environments stepped together, part of the experiment; null: num_rollouts_per_iter, at most 64", low=1)
+    num_slots: int | None = option(
+        None, "N, environments stepped together, part of the experiment; null: 64, or off-policy num_rollouts_per_iter if that is less", low=1
+    )
     num_groups: int = option(1, "2: half of the slots step while the others' actions are computed; part of the experiment, as N is", low=1, high=4)
     seed: int = option(0, "root of every random stream", low=0)
     device: DeviceName = option(DeviceName.auto, "auto, cpu, cuda or mps")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from envs.base import EnvSpec, Split, TaskFamily
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.rollout import Actor, Plan, WaveResult, run_wave
-from utils.seeding import Phase, generator
+from utils.seeding import Phase, Purpose, generator
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +45,13 @@ class TaskLists:
         if spec.split is Split.disjoint and (unseen[:, None] == (seen if train is None else train)[None]).all(-1).any():
             raise ValueError(f"{spec.name} says that its splits are disjoint, but a test task is also a training task.")
         return cls(train, {"train": seen, held_out_name(spec): unseen})
+
+    def of_trial(self, family: TaskFamily, seed: int, phase: Phase, number: int) -> NDArray[np.float64]:
+        """[task_dim] the task of a trial of training, by its number: one of the list, or a new one."""
+        rng = generator(seed, phase, Purpose.TASK, number)
+        if self.train is None:
+            return family.sample_tasks(rng, 1, "train")[0]
+        return self.train[rng.integers(len(self.train))]
 
     def save(self, path: Path) -> None:
         """Write them where a reader, or another program, finds them."""

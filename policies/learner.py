@@ -6,14 +6,14 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import torch
 
 from buffers.replay import Replay
+from buffers.rollout import Rollout
 from envs.base import TaskFamily
 from envs.meta.make_env import make_family
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
@@ -21,15 +21,16 @@ from policies.agents.base import AgentSpec
 from policies.algorithms import ALGORITHMS
 from policies.config import Config
 from policies.evaluation import TaskLists, evaluate_list, evaluation_table, held_out_name
+from policies.guard import Guard
 from policies.memory import MEMORIES
 from policies.progress import Counters, by_episode
-from policies.rollout import AgentActor, Plan, RandomActor, WaveResult, run_wave
+from policies.rollout import AgentActor, OpenPlan, RandomActor, WaveResult, run_wave
 from policies.run_record import RunRecord
-from policies.setup import check_family, in_process, layout_of, prepare_torch, replay_shape, settle_backend, slots_of
+from policies.setup import check_family, in_process, layout_of, needs_of, prepare_torch, replay_shape, settle_backend, slots_of
 from policies.snapshots import Snapshots
 from policies.training import Training
 from utils.checkpoint import CheckpointError
-from utils.seeding import Phase, Purpose, generator
+from utils.seeding import Phase, generator
 from utils.stop_signal import StopSignal
 from utils.stopwatch import Stopwatch
 
@@ -56,6 +57,7 @@ class Learner:
         self.init_env("meta", config.env.family, num_parallel_workers=self.backend.num_workers, **options)
         self.counters = Counters(next_evaluation=config.evaluation.every)
         self.loss_sums: dict[str, torch.Tensor] = {}
+        self.guard = Guard(run_dir)
         self._sampling = generator(config.seed, Phase.UPDATE, 0)
         self._snapshots = None
         if run_dir is not None:
@@ -148,10 +150,10 @@ class Learner:
             layout_of(config, family.spec).obs_space, family.spec.action_space, config.agent, memory, config.memory, self.device, init_seed
         )
         algorithm = ALGORITHMS[config.algorithm.name]
-        self.needs = algorithm.needs(config.algorithm, config.agent.arch)
+        self.needs = needs_of(config)
         self.agent = algorithm.make_agent(config.algorithm, sees)
         self.algorithm = algorithm(config.algorithm, self.agent, seed=noise_seed)
-        self.replay = Replay(**replay_shape(config, family), device=self.device)
+        self.replay = (Rollout if self.needs.on_policy else Replay)(**replay_shape(config, family), device=self.device)
 
     # -- the three verbs -----------------------------------------------------------------------------------------------------------------
 
@@ -159,8 +161,8 @@ class Learner:
         """Run `num_rollouts` trials into the replay; the env steps taken. Without a `parallel_env`, sequentially, through the same code."""
         return self.collect(num_rollouts, random_actions, parallel_env).env_steps
 
-    def collect(self, num_rollouts: int, random_actions: bool, parallel_env: ParallelEnvManager | None) -> WaveResult:
-        """The same, with all that happened in the trials."""
+    def collect(self, num_rollouts: int, random_actions: bool, parallel_env: ParallelEnvManager | None, budget: int | None = None) -> WaveResult:
+        """The same, with all that happened in the trials; none is started once a budget of env steps has been taken."""
         counters = self.counters
         env = self.train_env if parallel_env is None else parallel_env
         if env.rows_per_trial > self.replay.rows_per_trial:
@@ -170,21 +172,17 @@ class Learner:
         if not num_rollouts:
             return WaveResult.empty(0, env.episodes_per_trial)
         phase, first = (Phase.WARMUP, counters.warmup_trials) if random_actions else (Phase.TRAIN, counters.trials)
-        tasks = np.concatenate([self._task_of(phase, first + index) for index in range(num_rollouts)])
         actor = RandomActor(env.single_action_space) if random_actions else AgentActor(self.agent, device=self.device)
-        plan = Plan(self.config.seed, phase, first, tasks)
+        task = partial(self.tasks.of_trial, self.family, self.config.seed, phase)
+        plan = OpenPlan(self.config.seed, phase, first, num_rollouts, task, budget)
+        before = self.replay.num_added
         result = run_wave(env, actor, plan, sink=self.replay, watch=self.watch, tick=self.tick)
         if result.dropped.all():
-            raise WorkerError(f"All {num_rollouts} trials of a collection were given up after faults: there is nothing to learn from.")
+            raise WorkerError(f"All {len(result.dropped)} trials of a collection were given up after faults: there is nothing to learn from.")
         counters.count(result, warmup=random_actions)
+        if self.agent.normaliser is not None and (random_actions or not self.needs.on_policy):
+            self.agent.observe(self.replay.whole(before, self.replay.num_added), self.config.algorithm.discount)
         return result
-
-    def _task_of(self, phase: Phase, number: int) -> np.ndarray[Any, Any]:
-        """[1, task_dim] the task of a trial: from the list, or a new one."""
-        rng = generator(self.config.seed, phase, Purpose.TASK, number)
-        if self.train_tasks is None:
-            return self.family.sample_tasks(rng, 1, "train")
-        return self.train_tasks[[rng.integers(len(self.train_tasks))]]
 
     def update(self, num_updates: int = 1) -> dict[str, float]:
         """That many gradient updates; their mean metrics."""
@@ -192,13 +190,20 @@ class Learner:
         for _ in range(num_updates):
             for name, value in self.update_once().items():
                 sums[name] = sums.get(name, torch.zeros_like(value)) + value
+        self.guard.settle()
         return {name: float(value) / num_updates for name, value in sums.items()}
 
     def update_once(self) -> dict[str, torch.Tensor]:
-        """One gradient update; its metrics, still on the device."""
+        """One update; its metrics, still on the device.
+
+        On-policy, it knows the rows as the policy saw them that acted: only then are they taken into the normalisation.
+        """
         batch = self.replay.sample(self.needs, self._sampling)
         self.watch.lap("buffer")
         metrics = self.algorithm.update(batch)
+        if self.needs.on_policy:
+            self.agent.observe(batch, self.config.algorithm.discount)
+        self.guard.watch(self.counters.updates, batch, metrics)
         self.watch.lap("update")
         self.counters.updates += 1
         return metrics
@@ -253,7 +258,8 @@ class Learner:
     # -- to and from the disk ------------------------------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write a checkpoint into the run folder."""
+        """Write a checkpoint into the run folder, unless the last update has gone wrong."""
+        self.guard.settle()
         if self._snapshots is None:
             return
         self.watch.lap("other")

@@ -1,4 +1,4 @@
-"""Which row's value follows a row: the target rule, as pure functions on the rows of a batch."""
+"""Which row's value follows a row, and what follows from that: the target rule, as pure functions on the rows of a batch."""
 
 from __future__ import annotations
 
@@ -23,6 +23,26 @@ def successor(batch: Batch, *, whole_trial: bool, timeout_bootstrap: bool = True
     index = after + _next(goes_on).long()
     carries = ~_next(worthless)
     return index.clamp(max=num_rows - 1), carries.to(batch.reward.dtype)
+
+
+def advantages(batch: Batch, values: Tensor, *, discount: float, trace: float, whole_trial: bool, timeout_bootstrap: bool = True) -> Tensor:
+    """[T, B] GAE (Schulman et al. 2016, arXiv:1506.02438) of rows that train, and 0 of others; `values` [T, B] are V.
+
+        delta[t] = target[t] - V[t]                         with the target rule of `successor`
+        A[t]     = delta[t] + discount * trace * A[s]       where s is the row that trains next, if the return goes on to it
+
+    So an end that the return passes counts as no step: the sum goes from the step before it to the start of the next episode.
+    """
+    index, carries = successor(batch, whole_trial=whole_trial, timeout_bootstrap=timeout_bootstrap)
+    reward = torch.cat([batch.reward[1:], torch.zeros_like(batch.reward[:1])])
+    surprise = torch.where(batch.trains, reward + discount * carries * values.gather(0, index) - values, 0.0)
+    # A row that does not train hands on what comes after it, or nothing.
+    passes = batch.ended & ~batch.trial_end if whole_trial else torch.zeros_like(batch.ended)
+    kept = torch.where(batch.trains, discount * trace * carries, passes.to(values.dtype))
+    found, later = surprise, torch.zeros_like(surprise[0])
+    for now, keep in zip(reversed(surprise.unbind()), reversed(kept.unbind()), strict=True):
+        later = torch.addcmul(now, keep, later, out=now)
+    return torch.where(batch.trains, found, 0.0)
 
 
 def _next(flags: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,26 +22,68 @@ from utils.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True)
-class Plan:
+class WavePlan(ABC):
     """The trials of a wave: which tasks, and the numbers that key all their randomness."""
 
     root: int
     phase: Phase
     first: int
     """The number of the first trial."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The most trials that may be started."""
+
+    @property
+    def env_steps(self) -> int | None:
+        """When so many have been taken in the wave, no further trial is started; None: all are."""
+        return None
+
+    @abstractmethod
+    def task(self, index: int) -> NDArray[np.float64]:
+        """[task_dim] of the wave's trial `index`."""
+
+    def start(self, index: int) -> Start:
+        """The task and the seed of the wave's trial `index`."""
+        return Start(self.task(index), trial_seed(self.root, self.phase, self.first + index))
+
+    def action_rng(self, index: int) -> np.random.Generator:
+        """The stream of its action noise."""
+        return generator(self.root, self.phase, Purpose.ACTION, self.first + index)
+
+
+@dataclass(frozen=True)
+class Plan(WavePlan):
+    """A list of tasks, all of which are played."""
+
     tasks: NDArray[np.float64]
     """[n, task_dim]"""
 
     def __len__(self) -> int:
         return len(self.tasks)
 
-    def start(self, index: int) -> Start:
-        """The task and the seed of the wave's trial `index`."""
-        return Start(self.tasks[index], trial_seed(self.root, self.phase, self.first + index))
+    def task(self, index: int) -> NDArray[np.float64]:
+        return self.tasks[index]
 
-    def action_rng(self, index: int) -> np.random.Generator:
-        """The stream of its action noise."""
-        return generator(self.root, self.phase, Purpose.ACTION, self.first + index)
+
+@dataclass(frozen=True)
+class OpenPlan(WavePlan):
+    """Tasks that are drawn as their trials start: with a budget of env steps, nobody knows how many will."""
+
+    most: int
+    draw: Callable[[int], NDArray[np.float64]]
+    """The task of a trial, by its number."""
+    budget: int | None = None
+
+    def __len__(self) -> int:
+        return self.most
+
+    @property
+    def env_steps(self) -> int | None:
+        return self.budget
+
+    def task(self, index: int) -> NDArray[np.float64]:
+        return self.draw(self.first + index)
 
 
 @dataclass
@@ -88,7 +131,7 @@ class Sink(Protocol):
     """Who keeps the rows of a wave."""
 
     def reserve(self, n: int) -> None:
-        """A wave of n trials begins."""
+        """A wave of at most n trials begins."""
         ...
 
     def write(self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Rows, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
@@ -96,7 +139,7 @@ class Sink(Protocol):
         ...
 
     def commit(self, lengths: NDArray[np.int64]) -> None:
-        """All trials have ended, with so many rows; 0 where one was given up."""
+        """All trials that were started have ended, with so many rows; 0 where one was given up."""
         ...
 
     def discard(self) -> None:
@@ -116,7 +159,7 @@ class AgentActor:
         live, reward, device = group.rows, np.zeros(group.size, np.float32), self._device
         obs = {key: torch.from_numpy(part) for key, part in live.obs.items()} if isinstance(live.obs, dict) else torch.from_numpy(live.obs)
         # Views of the live rows: made once, and always up to date.
-        rows = PolicyRows(obs, *map(torch.from_numpy, (reward, live.prev_action, live.trial_start)))
+        rows = PolicyRows(obs, *map(torch.from_numpy, (reward, live.prev_action, live.episode_start, live.trial_start)))
         valid = torch.from_numpy(live.valid)
         state = self._agent.initial_state(group.size)
 
@@ -173,13 +216,18 @@ class OracleActor:
 def run_wave(
     manager: ParallelEnvManager,
     actor: Actor,
-    plan: Plan,
+    plan: WavePlan,
     *,
     sink: Sink | None = None,
     watch: Stopwatch | None = None,
     tick: Callable[[WaveResult], bool] = lambda _: False,
 ) -> WaveResult:
-    """Run all the trials of `plan`, each to its end: a free slot takes the next trial in the message in which the others step.
+    """Run the trials of `plan`, each to its end: a free slot takes the next trial in the message in which the others step.
+
+    A plan with a budget of env steps starts no more trials once they have been taken; what is running then still runs to its end. So no slot
+    is idle but in the tail of the wave, and whether a trial is in the wave depends on what was played before it, never on how long or how
+    good it is itself: means over the wave are unbiased. (Fixed rows per slot, unfinished trials carried over, would spare the tail, where
+    few slots are stepped; a checkpoint would have to hold those trials, and a memory that reads whole trials could not learn from parts.)
 
     Groups of slots take turns: while one is acted for, the other steps. Which slot plays which trial depends on the order in which trials
     end, counted in rounds, never on the clock (but for `min_ready`): the same plan over the same number of slots and groups gives the same
@@ -212,7 +260,7 @@ def run_wave(
                     sink.discard()
                 raise WaveInterrupted
     if sink is not None:
-        sink.commit(wave.rows_of_trial)
+        sink.commit(wave.rows_of_trial[: wave.started])
         watch.lap("buffer")
     return wave.finish()
 
@@ -220,12 +268,12 @@ def run_wave(
 class _Wave:
     """Which trials have begun, and what has happened in them."""
 
-    def __init__(self, manager: ParallelEnvManager, actor: Actor, plan: Plan) -> None:
+    def __init__(self, manager: ParallelEnvManager, actor: Actor, plan: WavePlan) -> None:
         self._manager, self._plan = manager, plan
         self.actor = actor
         self.rows_of_trial = np.zeros(len(plan), np.int64)
         self.result = WaveResult.empty(len(plan), manager.episodes_per_trial)
-        self._started = 0
+        self.started = 0
         self.seats = [_Seat(self, manager, group) for group in manager.groups]
 
     def begin(self) -> list[_Seat]:
@@ -235,14 +283,18 @@ class _Wave:
 
     def take(self, most: int) -> Iterator[tuple[int, Start, NDArray[Any]]]:
         """The next trials, at most so many: number, start, and noise of all its rows."""
-        for index in range(self._started, min(self._started + most, len(self._plan))):
-            self._started += 1
+        plan = self._plan
+        for index in range(self.started, min(self.started + most, len(plan))):
+            if plan.env_steps is not None and self.result.env_steps >= plan.env_steps:
+                return
+            self.started += 1
             yield index, self._plan.start(index), self.actor.draw_noise(self._plan.action_rng(index), self._manager.rows_per_trial)
 
     def finish(self) -> WaveResult:
-        """The result, without numbers for what was given up."""
-        self.result.returns[self.result.dropped] = np.nan
-        return self.result
+        """The result of what was started, without numbers for what was given up."""
+        result, stop = self.result, self.started
+        result.returns[result.dropped] = np.nan
+        return WaveResult(result.env_steps, result.returns[:stop], result.lengths[:stop], result.successes[:stop], result.dropped[:stop])
 
 
 class _Seat:

@@ -103,7 +103,7 @@ class RunRecord:
             total_env_steps=self._config.train.n_env_steps_total,
             env_steps_per_s=(env_steps - self._begun[0]) / seconds,
             updates=counters.updates,
-            total_updates=int(self._config.train.n_env_steps_total * self._config.train.updates_per_step),
+            total_updates=0 if learner.needs.on_policy else int(self._config.train.n_env_steps_total * self._config.train.updates_per_step),
             updates_per_s=(counters.updates - self._begun[1]) / seconds,
             shares=watch.shares(),
             episodes=counters.episodes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from buffers.base import Needs
 from buffers.replay import Replay
 from envs.backends.auto import Choice, choose
 from envs.backends.base import BackendConfig
@@ -16,16 +18,35 @@ from envs.base import EnvSpec, Layout, TaskFamily
 from envs.meta.make_env import make_family
 from policies.agents.agent import Agent, check_spaces
 from policies.agents.base import PolicyRows
+from policies.algorithms import ALGORITHMS
 from policies.config import Config, DeviceName
-from utils.machine import available_cores, available_memory
+from utils.machine import available_cores, available_memory, keep_freed_memory
 from utils.options import OptionError
 
 MOST_SLOTS = 64
+SHORTEST = 0.1
+"""Part of its longest length that a trial is taken to have at least, where room is made for a number of env steps."""
+
+
+def needs_of(config: Config) -> Needs:
+    """What a run's algorithm asks for."""
+    return ALGORITHMS[config.algorithm.name].needs(config.algorithm, config.agent.arch)
 
 
 def slots_of(config: Config) -> int:
     """N: part of the experiment, so it depends on no backend and no machine."""
-    return config.num_slots or min(config.train.num_rollouts_per_iter, MOST_SLOTS)
+    return config.num_slots or (MOST_SLOTS if needs_of(config).on_policy else min(config.train.num_rollouts_per_iter, MOST_SLOTS))
+
+
+def wave_of(config: Config) -> tuple[int, int | None]:
+    """(the most trials of an iteration, the env steps after which no more are started): with a budget, trials may be short and so many."""
+    train, longest = config.train, config.env.max_rollouts_per_task * config.env.max_episode_steps
+    budget = train.num_env_steps_per_iter
+    if budget is None and needs_of(config).on_policy:
+        budget = slots_of(config) * longest
+    if budget is None:
+        return train.num_rollouts_per_iter, None
+    return slots_of(config) + math.ceil(budget / (SHORTEST * longest)), budget
 
 
 def layout_of(config: Config, spec: EnvSpec) -> Layout:
@@ -38,7 +59,8 @@ def settle_backend(config: Config, family: TaskFamily, agent: Agent, device: str
     num_slots = slots_of(config) // config.num_groups
     rows = layout_of(config, family.spec).allocate(num_slots)
     obs = {key: torch.from_numpy(part) for key, part in rows.obs.items()} if isinstance(rows.obs, dict) else torch.from_numpy(rows.obs)
-    seen = PolicyRows(obs, *map(torch.from_numpy, (rows.reward.astype(np.float32), rows.prev_action, rows.trial_start))).to(device)
+    others = (rows.reward.astype(np.float32), rows.prev_action, rows.episode_start, rows.trial_start)
+    seen = PolicyRows(obs, *map(torch.from_numpy, others)).to(device)
     noise = torch.from_numpy(agent.draw_noise(np.random.default_rng(0), num_slots)).to(device)
 
     def act() -> None:
@@ -67,6 +89,7 @@ def prepare_torch(config: Config) -> str:
     One intra-op thread: the environments' threads or workers have the other cores, and two busy pools on one core cost five times more.
     """
     torch.set_num_threads(1)
+    keep_freed_memory()
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for this, before its first call
         torch.use_deterministic_algorithms(True)
@@ -85,7 +108,7 @@ def replay_shape(config: Config, family: TaskFamily) -> dict[str, Any]:
     return {
         "obs_space": layout_of(config, spec).obs_space,
         "action_space": spec.action_space,
-        "capacity_trials": max(in_capacity, train.num_rollouts_per_iter, train.num_init_rollouts_pool),
+        "capacity_trials": max(0 if needs_of(config).on_policy else in_capacity, wave_of(config)[0], train.num_init_rollouts_pool),
         "rows_per_trial": env.max_rollouts_per_task * (env.max_episode_steps + 1),
     }
 
@@ -94,10 +117,16 @@ def check_family(config: Config) -> TaskFamily:
     """The family of a run, which says itself what of its options cannot stand together; refuses, before anything is started, what the agent
     cannot read and a replay that would not fit in memory."""
     family = make_family(config.env)
+    space, algorithm = family.spec.action_space, ALGORITHMS[config.algorithm.name]
     try:
-        check_spaces(layout_of(config, family.spec).obs_space, family.spec.action_space)
+        kind = check_spaces(layout_of(config, family.spec).obs_space, space).kind
     except ValueError as error:
         raise OptionError(f"env={config.env.family}: {error}") from error
+    if kind not in algorithm.serves:
+        others = " or ".join(f"algorithm={name}" for name, other in ALGORITHMS.items() if kind in other.serves)
+        raise OptionError(
+            f"algorithm={config.algorithm.name} cannot learn {kind.value} actions, those of env={config.env.family} ({space}): use {others}."
+        )
     needed, free = Replay.bytes_needed(**replay_shape(config, family)), available_memory()
     if needed > 0.9 * free:
         raise OptionError(

@@ -52,7 +52,7 @@ class Snapshots:
             self._store.save(
                 counters.env_steps,
                 tensors={"algorithm": self._algorithm.state_dict(), "loss_sums": dict(loss_sums)},
-                facts=facts | {"counters": counters.state_dict(), "sampling": self._sampling.bit_generator.state, "segments": self._segments},
+                facts=facts | self._facts() | {"counters": counters.state_dict()},
                 segments={_name(*segment): partial(self._replay.export, *segment) for segment in self._segments},
             )
         except CheckpointError as error:
@@ -62,9 +62,12 @@ class Snapshots:
             return
         self.saved_at = now
 
+    def _facts(self) -> dict[str, Any]:
+        return {"sampling": self._sampling.bit_generator.state, "segments": self._segments, "num_added": self._replay.num_added}
+
     def _cut_segments(self) -> None:
         """One more segment for the new trials; those that the ring has overwritten are let go."""
-        oldest = max(0, self._replay.num_added - self._replay.capacity)
+        oldest = self._replay.oldest
         first = max(self._segments[-1][1] if self._segments else 0, oldest)
         if first < self._replay.num_added:
             self._segments.append((first, self._replay.num_added))
@@ -77,7 +80,7 @@ class Snapshots:
             return None
         facts = checkpoint.facts
         self._segments = [(first, stop) for first, stop in facts["segments"]]
-        self._replay.restore(checkpoint.segments[_name(*segment)] for segment in self._segments)
+        self._replay.restore((checkpoint.segments[_name(*segment)] for segment in self._segments), facts["num_added"])
         self._algorithm.load_state_dict(checkpoint.tensors["algorithm"])
         self._sampling.bit_generator.state = facts["sampling"]
         counters = Counters.from_state_dict(facts["counters"])

@@ -8,6 +8,7 @@ import torch
 
 from policies.progress import Stage, by_episode
 from policies.rollout import WaveInterrupted, WaveResult
+from policies.setup import wave_of
 
 if TYPE_CHECKING:
     from policies.learner import Learner
@@ -33,13 +34,19 @@ class Training:
                 return
 
     def _fill_pool(self) -> None:
-        num = self._config.train.num_init_rollouts_pool
+        learner, num = self._learner, self._config.train.num_init_rollouts_pool
+        if learner.needs.on_policy and learner.agent.normaliser is None:
+            num = 0  # nobody would learn anything from it
         if num:
-            self._note("pool", self._learner.collect(num, True, self._learner.train_env_parallel))
-        self._earn_updates(self._learner.counters.env_steps)
+            self._note("pool", learner.collect(num, True, learner.train_env_parallel))
+        if learner.needs.on_policy:
+            learner.counters.stage = Stage.evaluate.value
+        else:
+            self._earn_updates(learner.counters.env_steps)
 
     def _collect(self) -> None:
-        result = self._learner.collect(self._config.train.num_rollouts_per_iter, False, self._learner.train_env_parallel)
+        most, budget = wave_of(self._config)
+        result = self._learner.collect(most, False, self._learner.train_env_parallel, budget)
         self._learner.counters.iteration += 1
         self._note("train", result)
         self._earn_updates(result.env_steps)
@@ -58,10 +65,13 @@ class Training:
 
     def _earn_updates(self, env_steps: int) -> None:
         counters = self._learner.counters
+        counters.stage = Stage.update.value
+        if self._learner.needs.on_policy:
+            counters.updates_due = 1
+            return
         counters.update_credit += env_steps * self._config.train.updates_per_step
         counters.updates_due = int(counters.update_credit)
         counters.update_credit -= counters.updates_due
-        counters.stage = Stage.update.value
 
     def _update(self) -> None:
         counters, sums = self._learner.counters, self._learner.loss_sums
@@ -72,6 +82,7 @@ class Training:
                 sums[name] = sums.get(name, torch.zeros_like(value)) + value
             counters.updates_in_record += 1
             counters.updates_due -= 1
+        self._learner.guard.settle()
         counters.stage = Stage.evaluate.value
 
     def _conclude(self) -> None:

@@ -13,8 +13,9 @@ import torch
 from envs.backends.base import BackendConfig
 from envs.meta import FAMILIES
 from envs.meta.point_robot import PointReward
+from policies.agents.actions import actions_of
 from policies.agents.base import AgentConfig, Arch
-from policies.algorithms.sac import SACConfig
+from policies.algorithms import ALGORITHMS
 from policies.config import Config, DeviceName, EvaluationConfig, TrainConfig
 from policies.learner import Learner
 from policies.memory import MEMORIES
@@ -22,18 +23,31 @@ from utils.wandb_run import WandbConfig, WandbMode
 
 
 def tiny_config(
-    family: str = "PointRobot", arch: Arch = Arch.Memory, *, workers: int | None = None, env: dict[str, Any] | None = None, **root: Any
+    family: str = "PointRobot",
+    arch: Arch = Arch.Memory,
+    *,
+    algorithm: str | None = None,
+    workers: int | None = None,
+    env: dict[str, Any] | None = None,
+    agent: dict[str, Any] | None = None,
+    **root: Any,
 ) -> Config:
-    """A run of a few hundred env steps with small networks and W&B off."""
+    """A run of a few hundred env steps with small networks, W&B off, and the algorithm named or the first that can learn the actions."""
     dense = {"reward": PointReward.dense} if family == "PointRobot" else {}  # so that no return is 0 by lack of luck
     options: dict[str, Any] = {"max_episode_steps": 6, "num_eval_tasks": 3} | dense | (env or {})
     train = {"n_env_steps_total": 240, "num_rollouts_per_iter": 4, "num_init_rollouts_pool": 5, "updates_per_step": 0.05, "buffer_size": 2000}
     plain: dict[str, Any] = {"num_slots": 3, "checkpoint_every": 60} | root
+    settings = FAMILIES[family].Config(family=family, **options)
+    kind = actions_of(FAMILIES[family](settings).spec.action_space).kind
+    name = algorithm or next(name for name, one in ALGORITHMS.items() if kind in one.serves)
+    sizes: dict[str, Any] = {"batch_size": 4, "transitions_batch_size": 16}
+    learning = ALGORITHMS[name].Config
+    small: dict[str, Any] = {f"{part}_embedding": size for part, size in {"action": 4, "reward": 4, "obs": 8, "shortcut": 8, "picture": 8}.items()}
     return Config(
-        env=FAMILIES[family].Config(family=family, **options),
-        agent=AgentConfig(arch=arch, hidden=[16], action_embedding=4, reward_embedding=4, obs_embedding=8, shortcut_embedding=8),
+        env=settings,
+        agent=AgentConfig(**({"arch": arch, "hidden": [16]} | small | (agent or {}))),
         memory=MEMORIES["GRU"].Config(name="GRU", hidden_size=16),
-        algorithm=SACConfig(name="SAC", batch_size=4, transitions_batch_size=16),
+        algorithm=learning(name=name, **{size: value for size, value in sizes.items() if hasattr(learning, size)}),
         backend=plain.pop("backend", BackendConfig(name="process" if (workers or 1) > 1 else "serial")),
         train=TrainConfig(**(train | plain.pop("train", {}))),
         evaluation=EvaluationConfig(**({"every": 100} | plain.pop("evaluation", {}))),
@@ -47,7 +61,7 @@ def tiny_config(
 def stored_rows(learner: Learner) -> dict[str, np.ndarray[Any, Any]]:
     """Everything in the replay."""
     replay = learner.replay
-    return replay.export(max(0, replay.num_added - replay.capacity), replay.num_added)
+    return replay.export(replay.oldest, replay.num_added)
 
 
 def digest(value: Any) -> str:

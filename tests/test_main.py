@@ -20,6 +20,7 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 import policies.learner
 from policies.config import save
+from policies.guard import ExplodedError
 from utils.checkpoint import CheckpointError
 
 class Learner:
@@ -35,6 +36,8 @@ class Learner:
             self.stop_signal = 15
         if self.config.seed == 7:
             raise CheckpointError("no room on the disk")
+        if self.config.seed == 9:
+            raise ExplodedError("critic_loss was nan")
         if self.config.seed == 8:
             raise ZeroDivisionError("a fault of ours")
         return 1.0
@@ -52,14 +55,14 @@ sys.exit(main.main())
 """The real front door with a learner that only says what it is asked."""
 
 MISTAKES = {
-    "an environment that is not": ("env=AntDri", "env=AntDri is not known. Did you mean 'AntDir'?"),
-    "another choice that is not": ("algorithm=SAX", "algorithm=SAX is not known. Did you mean 'SAC'?"),
+    "a choice that is not": ("algorithm=SAX", "algorithm=SAX is not known. Did you mean 'SAC'?"),
     "an option that is not": ("num_wokers=4", "There is no option 'num_wokers'. Did you mean 'num_parallel_workers'?"),
     "an option without its section": ("max_episode_steps=9", "Did you mean 'env.max_episode_steps'?"),
     "a value of another kind": ("num_parallel_workers=six", "num_parallel_workers=six should be a whole number or null."),
     "a value that is not one of its values": ("device=gpu", "device=gpu is not one of its values. Did you mean 'cpu'?"),
     "a value out of range": ("train.num_rollouts_per_iter=0", "train.num_rollouts_per_iter=0 is out of range: it must be at least 1."),
     "a number that is none": ("algorithm.discount=nan", "algorithm.discount=nan is out of range"),
+    "an algorithm for other actions": ("env=GridNavi algorithm=SAC", "cannot learn discrete actions"),
     "a contradiction": ("backend=serial num_parallel_workers=6", "contradicts it"),
     "more workers than slots": ("num_slots=4 num_parallel_workers=6", "num_parallel_workers=6 is more than num_slots=4"),
     "broken syntax": ("agent.hidden=[128,128", "Cannot read the value in 'agent.hidden=[128,128'"),
@@ -106,9 +109,12 @@ def test_a_mistake_is_one_sentence_exit_2_and_nothing_created(
 
 
 def test_a_mistake_is_said_soon_and_by_the_real_command(elsewhere: Path) -> None:
+    """A wrong environment, which is the one mistake that is followed by a list."""
     began = time.monotonic()
     done = subprocess.run([sys.executable, ROOT / "main.py", "env=AntDri"], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", "env=AntDri is not known. Did you mean 'AntDir'?\n")
+    first, *listed = done.stderr.splitlines()
+    assert (done.returncode, done.stdout, first) == (2, "", "env=AntDri is not known. Did you mean 'AntDir'?")
+    assert [line for line in listed if line.startswith("env=AntDir ")] and "Grid and memory" in listed
     assert time.monotonic() - began < 20  # 2 s on an idle machine
     assert not list(elsewhere.iterdir())
 
@@ -149,7 +155,11 @@ def test_a_multirun_runs_every_job_in_a_folder_of_its_own(elsewhere: Path) -> No
     assert len(list((elsewhere / "multirun" / "Wind").glob("*/[012]/config.yaml"))) == 3
 
 
-@pytest.mark.parametrize(("seed", "code", "text"), [(15, 128 + 15, ""), (7, 1, "no room on the disk\n")], ids=["a signal", "an error of the machine"])
+@pytest.mark.parametrize(
+    ("seed", "code", "text"),
+    [(15, 128 + 15, ""), (7, 1, "no room on the disk\n"), (9, 1, "critic_loss was nan\n")],
+    ids=["a signal", "an error of the machine", "a loss that is none"],
+)
 def test_an_end_has_its_exit_code_and_no_traceback(seed: int, code: int, text: str) -> None:
     done = front_door(f"seed={seed}")
     assert (done.returncode, done.stderr) == (code, text)

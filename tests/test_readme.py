@@ -45,6 +45,7 @@ def test_the_python_of_the_readme_runs(number: int, tmp_path: Path) -> None:
 REGISTRIES = [
     ("envs/meta/__init__.py", "FAMILIES: dict[str, type[TaskFamily]]", "Corridor", "envs.meta.corridor"),
     ("policies/memory/__init__.py", "MEMORIES: dict[str, type[Memory]]", "Trace", "policies.memory.trace"),
+    ("policies/algorithms/__init__.py", "ALGORITHMS: dict[str, type[Algorithm]]", "DDPG", "policies.algorithms.ddpg"),
 ]
 """The one line that each example needs."""
 
@@ -96,6 +97,13 @@ def test_the_memory_of_the_readme_trains_and_keeps_the_promises_of_a_memory(exte
     assert "return by episode" in run_in(extended, "main.py", "memory=Trace", "env.num_eval_tasks=2", *small)
     told = run_in(extended, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/policies/memory/test_memories.py", "-k", "Trace")
     assert int(re.findall(r"(\d+) passed", told)[0]) > 20
+
+
+def test_the_algorithm_of_the_readme_trains_and_keeps_the_promises_of_an_algorithm(extended: Path) -> None:
+    small = ["train.n_env_steps_total=400", "train.num_init_rollouts_pool=4", "train.num_rollouts_per_iter=4", "wandb.mode=disabled"]
+    assert "return by episode" in run_in(extended, "main.py", "algorithm=DDPG", "env.num_eval_tasks=2", *small)
+    told = run_in(extended, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/policies/algorithms/test_algorithms.py", "-k", "DDPG")
+    assert int(re.findall(r"(\d+) passed", told)[0]) > 5
 
 
 def test_the_commands_of_the_readme_are_understood() -> None:

@@ -11,13 +11,63 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from buffers.replay import Replay
-from envs.base import EnvSpec, Layout, Rows
+from envs.base import ActionSpace, EnvSpec, Layout, Obs, ObsSpace, Rows
+from envs.gym_spaces import MASK_KEY, allowed_choices
 from policies.agents.base import AgentConfig, AgentSpec, Arch
 from policies.memory import MEMORIES
 
 OBS_DIM, ACTION_DIM = 4, 2
 OBS_SPACE = spaces.Box(-np.inf, np.inf, (OBS_DIM,), np.float32)
 ACTION_SPACE = spaces.Box(-1.0, 1.0, (ACTION_DIM,), np.float32)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the numbers of a trial look in its rows, and as actions."""
+
+    obs_space: ObsSpace
+    action_space: ActionSpace
+
+    def look(self, numbers: NDArray[np.float32]) -> Obs:
+        """The observation of a row that tells these numbers."""
+        if isinstance(self.obs_space, spaces.Box):
+            return _look(self.obs_space, numbers)
+        return {key: _allowed(part, numbers) if key == MASK_KEY else _look(part, numbers) for key, part in self.obs_space.spaces.items()}
+
+    def act(self, numbers: NDArray[np.float32], seen: Obs) -> Any:
+        """An action: the numbers themselves, or one of those that are allowed."""
+        if isinstance(self.action_space, spaces.Box):
+            return numbers
+        assert isinstance(self.action_space, spaces.Discrete)
+        mask = seen[MASK_KEY][None] if isinstance(seen, dict) and MASK_KEY in seen else None
+        return allowed_choices(self.action_space, (numbers[:1].astype(np.float64) + 0.9) / 1.8, mask)[0] + self.action_space.start
+
+
+def _look(space: spaces.Space[Any], numbers: NDArray[np.float32]) -> NDArray[Any]:
+    assert space.shape is not None
+    if space.dtype == np.uint8:
+        return ((int(abs(numbers[-1]) * 1e4) + 7 * np.arange(int(np.prod(space.shape)))) % 256).astype(np.uint8).reshape(space.shape)
+    return numbers.reshape(space.shape)
+
+
+def _allowed(space: spaces.Space[Any], numbers: NDArray[np.float32]) -> NDArray[Any]:
+    assert space.shape is not None
+    return (np.arange(space.shape[0]) != int(abs(numbers[-1]) * 1e4) % space.shape[0]).astype(space.dtype)
+
+
+def _picture(side: int) -> spaces.Box:
+    return spaces.Box(0, 255, (side, side, 3), np.uint8)
+
+
+PLAIN = Kind(OBS_SPACE, ACTION_SPACE)
+KINDS = {
+    "continuous": PLAIN,
+    "continuous-dict": Kind(spaces.Dict({"picture": _picture(7), "where": OBS_SPACE}), ACTION_SPACE),
+    "discrete": Kind(OBS_SPACE, spaces.Discrete(3)),
+    "discrete-from-5": Kind(OBS_SPACE, spaces.Discrete(3, start=5)),
+    "discrete-picture": Kind(_picture(5), spaces.Discrete(3)),
+    "discrete-masked": Kind(spaces.Dict({"where": OBS_SPACE, "picture": _picture(5), MASK_KEY: spaces.Box(0, 1, (4,), np.int8)}), spaces.Discrete(4)),
+}
 
 
 @dataclass
@@ -77,30 +127,36 @@ def make_trials(seed: int, count: int, *, first: int = 0, k: int = 2, horizon: i
     return [make_trial(rng, first + i, k=k, horizon=horizon, fall=fall, scale=scale) for i in range(count)]
 
 
-def make_replay(capacity: int, *, k: int = 2, horizon: int = 5) -> Replay:
+def make_replay(capacity: int, *, k: int = 2, horizon: int = 5, kind: Kind = PLAIN, storage: type[Replay] = Replay) -> Replay:
     """A replay for such trials."""
-    return Replay(obs_space=OBS_SPACE, action_space=ACTION_SPACE, capacity_trials=capacity, rows_per_trial=k * (horizon + 1))
+    return storage(obs_space=kind.obs_space, action_space=kind.action_space, capacity_trials=capacity, rows_per_trial=k * (horizon + 1))
 
 
-def make_rows(num_slots: int) -> Rows:
+def make_rows(num_slots: int, kind: Kind = PLAIN) -> Rows:
     """Live rows of all slots."""
-    return Layout(EnvSpec("made up", OBS_SPACE, ACTION_SPACE, task_dim=1)).allocate(num_slots)
+    return Layout(EnvSpec("made up", kind.obs_space, kind.action_space, task_dim=1)).allocate(num_slots)
 
 
-Policy = Callable[[Rows, NDArray[np.int64], NDArray[np.int64]], NDArray[np.float32]]
+def write_obs(obs: Obs, slots: Any, value: Any) -> None:
+    """Write one row's observation, or one number into all of it."""
+    for key, part in obs.items() if isinstance(obs, dict) else [("", obs)]:
+        one = value[key] if isinstance(value, dict) else value
+        part[slots] = one if isinstance(one, np.ndarray) else min(one, 1 if key == MASK_KEY else 255) if part.dtype.kind in "iu" else one
+
+
+Policy = Callable[[Rows, NDArray[np.int64], NDArray[np.int64]], NDArray[Any]]
 """(rows of all slots, trial of each slot or -1, its row) -> actions [N, A]"""
 
 
-def play(replay: Replay, trials: list[Trial], *, num_slots: int, policy: Policy | None = None) -> None:
+def play(replay: Replay, trials: list[Trial], *, num_slots: int, policy: Policy | None = None, kind: Kind = PLAIN) -> None:
     """A wave: a free slot takes the next trial, so that trials start staggered; slots without one hold rubbish.
 
     With a `policy` its actions are what is recorded (and what the next rows tell); otherwise those of the trials.
     """
-    rows = make_rows(num_slots)
-    assert isinstance(rows.obs, np.ndarray)
+    rows = make_rows(num_slots, kind)
     replay.reserve(len(trials))
     trial, time, waiting = np.full(num_slots, -1), np.zeros(num_slots, np.int64), list(range(len(trials)))
-    actions = np.zeros((num_slots, ACTION_DIM), np.float32)
+    actions = np.zeros_like(rows.prev_action)
     while True:
         for slot in range(num_slots):
             over = trial[slot] < 0 or time[slot] == len(trials[trial[slot]]) - 1
@@ -108,10 +164,12 @@ def play(replay: Replay, trials: list[Trial], *, num_slots: int, policy: Policy 
         slots = np.flatnonzero(trial >= 0)
         if not len(slots):
             break
-        rows.obs[:], rows.reward[:], rows.prev_action[:], rows.valid[:] = 7e7, 7e7, 7e7, trial >= 0
+        write_obs(rows.obs, slice(None), 7e7)
+        rows.reward[:], rows.prev_action[:], rows.valid[:] = 7e7, 7e7, trial >= 0
         for slot in slots:
             source, t = trials[trial[slot]], time[slot]
-            rows.obs[slot], rows.reward[slot] = source.obs[t], source.reward[t]
+            write_obs(rows.obs, slot, kind.look(source.obs[t]))
+            rows.reward[slot] = source.reward[t]
             rows.prev_action[slot] = 0 if source.episode_start[t] else actions[slot]
             for name in ("terminated", "truncated", "episode_start", "trial_start", "trial_end"):
                 getattr(rows, name)[slot] = getattr(source, name)[t]
@@ -119,15 +177,25 @@ def play(replay: Replay, trials: list[Trial], *, num_slots: int, policy: Policy 
             actions = policy(rows, trial, time)
         else:
             for slot in slots:
-                actions[slot] = trials[trial[slot]].action[time[slot]]
+                source, t = trials[trial[slot]], time[slot]
+                actions[slot] = kind.act(source.action[t], kind.look(source.obs[t]))
         replay.write(trial[slots], time[slots], rows, slots, actions)
     replay.commit(np.array([len(one) for one in trials]))
 
 
-def make_spec(arch: Arch, memory: str = "GRU", **changes: Any) -> AgentSpec:
+def make_spec(arch: Arch, memory: str = "GRU", kind: Kind = PLAIN, **changes: Any) -> AgentSpec:
     """A small agent for such rows."""
     config = AgentConfig(
-        **{"arch": arch, "action_embedding": 3, "reward_embedding": 3, "obs_embedding": 4, "shortcut_embedding": 4, "hidden": [8], **changes}
+        **{
+            "arch": arch,
+            "action_embedding": 3,
+            "reward_embedding": 3,
+            "obs_embedding": 4,
+            "shortcut_embedding": 4,
+            "picture_embedding": 5,
+            "hidden": [8],
+            **changes,
+        }
     )
-    kind = MEMORIES[memory]
-    return AgentSpec(OBS_SPACE, ACTION_SPACE, config, kind, kind.Config(name=memory, hidden_size=6))
+    remembers = MEMORIES[memory]
+    return AgentSpec(kind.obs_space, kind.action_space, config, remembers, remembers.Config(name=memory, hidden_size=6))

@@ -82,7 +82,7 @@ class BodyParams(TaskFamily):
     8 + 1 = 22, half_cheetah and walker2d 7 + 6 + 1, hopper 4 + 3 + 1, humanoid 13 + 17 + 1. The constants that MuJoCo derives from masses are
     computed anew (mj_setConst), so each robot is one that could have been read from a file.
 
-    Action: torques in [-1, 1], scaled to those of the model. Observation, action, reward, noise and ends are those of Gymnasium's v5 task of the body.
+    Action: torques in [-1, 1], scaled to those of the model. Observation, reward, noise and ends are those of Gymnasium's v5 task of the body.
     Observation: qpos without the place, qvel, of the humanoid cinert, cvel and qfrc_actuator too (ant 27 numbers, half_cheetah and walker2d 17,
     hopper 11, humanoid 270). Reward: w v + b - c |ctrl|^2, where v is the velocity along x, and the bonus b is not paid on the row of a fall:
     ant w=1, b=1, c=0.5; half_cheetah 1, 0, 0.1; hopper and walker2d 1, 1, 0.001; humanoid 1.25, 5, 0.1. Terminated, beside a simulation that

@@ -50,7 +50,7 @@ class DarkKeyDoor(TaskFamily):
 
     Published as the dark room with key and door of AMAGO: start=random in its comparison of agents, start=corner in its comparison with
     Algorithm Distillation. There a trial is 500 steps, so that who opens the door sooner plays more episodes; here it is k=10 episodes, at most
-    500 steps and a return of 20, and only the discount asks for haste. The variant that shows the cells is `oracle`.
+    500 steps and a return of 20, and only the discount asks for haste. The variant that shows the cells is `oracle`. The splits are disjoint.
     """
 
     Config = DarkKeyDoorConfig

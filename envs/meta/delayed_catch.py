@@ -46,7 +46,8 @@ class DelayedCatch(TaskFamily):
     a smaller `max_episode_steps` cuts the episode before its reward. k=1. Info: balls caught so far (which the observation does not tell),
     success (all R of them). No quantity lags.
 
-    Published as Delayed Catch-R, with R in 5, 10, 20, 40 (`runs`), to measure credit assignment over long delays.
+    Published as Delayed Catch-R, with R in 5, 10, 20, 40 (`runs`), to measure credit assignment over long delays. The splits share the one
+    task.
     """
 
     Config = DelayedCatchConfig

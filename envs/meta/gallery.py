@@ -80,14 +80,14 @@ def panel_of(name: str, longest: int = 10_000) -> Panel:
     try:
         family = kind(drawable(kind.Config()))
         tasks = family.sample_tasks(np.random.default_rng(0), TASKS, "test")
+        scripted = type(family).oracle_action is not TaskFamily.oracle_action
+        longest = min(longest, family.config.max_episode_steps)
+        if isinstance(family.spec.action_space, spaces.Box):
+            panel.ways = [_ways(family, tasks, oracle, longest) for oracle in ((True, False) if scripted else (False,))]
     except (OptionError, ImportError) as error:
         panel.note = f"Cannot be built here: {error}"
         return panel
     panel.facts = _facts(family)
-    scripted = type(family).oracle_action is not TaskFamily.oracle_action
-    longest = min(longest, family.config.max_episode_steps)
-    if isinstance(family.spec.action_space, spaces.Box):
-        panel.ways = [_ways(family, tasks, oracle, longest) for oracle in ((True, False) if scripted else (False,))]
     try:
         panel.pictures = _pictures(family, tasks[:1], scripted, longest, PICTURES - len(panel.ways))
     except RuntimeError as error:  # no OpenGL, a library that draws is missing, or the family draws nothing

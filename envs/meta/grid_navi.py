@@ -85,7 +85,7 @@ class GridNavi(TaskFamily):
 
     def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[np.int64]:
         assert isinstance(obs, np.ndarray)
-        cell = obs.astype(np.float64)
+        cell = obs[:, :2].astype(np.float64)
         if self.config.variant is GridVariant.show:
             shown = (cell == task).all(axis=1) & (info[:, 0] > 0)
             cell[shown] = START

@@ -68,13 +68,13 @@ class GymnasiumFamily(TaskFamily):
     Task: by `task_by`. `set_task`: drawn by the environment's `sample_tasks(n)` and told by its `set_task(task)`, the convention of the
     published meta-RL environments (looked for in `env.unwrapped`); a task may be a number, a vector, or a dict of them, and becomes one flat
     vector. `options`: drawn alike, told by `reset(options={"task": task})`. `seed`: the task is a number that seeds every reset, so that all
-    episodes of a trial play in the same generated world (mazes, levels); training and test worlds are disjoint. `none`: there is one task,
+    episodes of a trial play in the same generated world (mazes, levels); only here the splits are known to be disjoint. `none`: there is one task,
     [0]; an ordinary environment, each episode with a seed of its own. `auto` takes `set_task` where the environment has it, else `none`.
 
     Observation, Action: the environment's, by the encodings in envs/gym_spaces.py; continuous actions are stretched from [-1, 1]
     (`rescale_actions`). An `action_mask` in a Dict observation reaches the agent under that key. Reward, terminated, truncated: the
     environment's own. H: a number given as `max_episode_steps` replaces the time limit that an id is registered with, as in
-    `gymnasium.make`; 0 takes the registered one, and is refused where there is none. Info: `info_names`. No quantity is added.
+    `gymnasium.make`; 0 takes the registered one, and is refused where there is none. k=1. Info: `info_names`. No quantity is added.
 
     The environment is built once here, to look at it, and closed; a distribution of tasks keeps one more to draw them from.
     """

@@ -38,6 +38,7 @@ def make_env(
     seed: int | None = None,
     oracle: bool = False,
     *,
+    horizon: int | None = None,
     boundary: Boundary | str = Boundary.reset_obs,
     render_mode: str | None = None,
     **kwargs: Any,
@@ -46,8 +47,13 @@ def make_env(
 
     `seed` seeds the first reset, as `reset(seed=)` would. `oracle` shows the task in the observation. `boundary` is what the agent sees
     between two episodes (`reset_obs` or `legacy`, see `Boundary`). kwargs are the family's options under their config names.
+    `horizon` is the option max_episode_steps (H), a name that `gymnasium.make` keeps to itself: there it cuts the whole trial.
     """
-    family = _family_of(env_id, episodes_per_task, oracle, kwargs, also=("boundary", "render_mode"))
+    if horizon is not None:
+        if "max_episode_steps" in kwargs:
+            raise OptionError("make_env: horizon and max_episode_steps are the same; give one of them.")
+        kwargs["max_episode_steps"] = horizon
+    family = _family_of(env_id, episodes_per_task, oracle, kwargs, also=("horizon", "boundary", "render_mode"))
     if str(getattr(boundary, "value", boundary)) not in Boundary.__members__:
         raise OptionError(f"make_env: boundary={boundary!r} is not one of its values.{nearest(str(boundary), Boundary.__members__)}")
     if render_mode not in (None, "rgb_array"):

@@ -50,7 +50,7 @@ class MetaFrozenLake(TaskFamily):
 
     Published as MetaFrozenLake of AMAGO, size=5, with holes=end or recover. There the observation also tells the number of the attempt and
     whether it has just begun, where here the new-episode flag stands beside it; and there an attempt has no limit of its own steps. Its hard
-    mode (noise on the position, swapped axes, ice that breaks behind one) is not offered.
+    mode (noise on the position, swapped axes, ice that breaks behind one) is not offered. The splits are disjoint.
     """
 
     Config = MetaFrozenLakeConfig

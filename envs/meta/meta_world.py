@@ -76,8 +76,8 @@ class MetaWorld(TaskFamily):
     Task: 7 numbers, that of the environment, counting Meta-World's fifty in alphabetical order, then the six that place its objects and
     its goal (an environment that needs three has zeros behind them). They are those of the benchmark object that the package
     builds with `places_seed`: 50 places for each environment, trained and tested on as its own lists say. ML1 tests other places, ML10 and
-    ML45 five other environments. Many tasks are drawn without repetition until all have been drawn: a list of 250 test tasks of ML10 is all
-    of them. Everything in an episode follows from task and actions; Meta-World draws nothing more, and ignores seeds.
+    ML45 five other environments, so the splits are disjoint. Many tasks are drawn without repetition until all have been drawn: a list of 250
+    test tasks of ML10 is all of them. Everything in an episode follows from task and actions; Meta-World draws nothing more, and ignores seeds.
 
     Observation, 39 numbers: the gripper's position and opening, position and quaternion of two objects, all this at the step before, and
     three zeros, where Meta-World shows the goal to agents that may know it. Action: four numbers in [-1, 1], the hand's movement and the

@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 
 from envs.base import Shard, SlotError
 from envs.meta.kernels import index_of, settled_actions
+from utils.options import OptionError
 
 if TYPE_CHECKING:
     import mujoco
 
 HUGE = 1e10
 """MuJoCo's own limit: it resets a simulation whose state is beyond, but looks only at the start of a frame."""
+
+_INSTALL = "Install EGL or OSMesa (Debian: libegl1, libosmesa6) and set MUJOCO_GL=egl or MUJOCO_GL=osmesa before the program starts"
 
 _log = logging.getLogger(__name__)
 
@@ -67,9 +70,9 @@ class MujocoShard(Shard, ABC):
 
     def __init__(self, num_slots: int, threads: int, body: Body, *, dims: int = 1, fields: tuple[str, ...] = (), contacts: bool = False) -> None:
         # Here and not at the top: MuJoCo takes longer to import than everything else that a worker needs.
+        mujoco = mujoco_module()
         from mujoco.batch import Batch, SimulationError
 
-        mujoco = mujoco_module()
         hush_mujoco()
         self.body = body
         self.num_slots = num_slots
@@ -216,8 +219,15 @@ class MujocoShard(Shard, ABC):
 
 def mujoco_module() -> Any:
     """The module, imported when it is first needed; its names come from C extensions, which a type checker cannot see."""
-    import mujoco
-
+    try:
+        import mujoco
+    except (AttributeError, ImportError, RuntimeError) as error:
+        # MuJoCo loads its OpenGL when it is imported, whether or not anybody wants a picture.
+        if not (chosen := os.environ.get("MUJOCO_GL")):
+            raise
+        raise OptionError(
+            f"MuJoCo cannot be imported with MUJOCO_GL={chosen} ({type(error).__name__}: {error}). {_INSTALL}, or unset it: only pictures need it."
+        ) from error
     return mujoco
 
 
@@ -247,7 +257,4 @@ def _make_renderer(model: Any) -> mujoco.Renderer:
             gl_context.GLContext = GLContext
         return mujoco_module().Renderer(model)
     except Exception as error:  # the OpenGL bindings raise whatever the driver makes them
-        raise RuntimeError(
-            f"MuJoCo draws with OpenGL, which cannot be used here ({type(error).__name__}: {error}). "
-            "Install EGL or OSMesa (Debian: libegl1, libosmesa6) and set MUJOCO_GL=egl or MUJOCO_GL=osmesa before the program starts."
-        ) from error
+        raise RuntimeError(f"MuJoCo draws with OpenGL, which cannot be used here ({type(error).__name__}: {error}). {_INSTALL}.") from error

@@ -89,7 +89,7 @@ class PointRobot(TaskFamily):
     `circle_radius` and `test_circle_radius` at other distances, with `arcs` on other arcs in tests than in training. Observation: the position
     (x, y). Action: two numbers in [-1, 1]; a step moves the point by a tenth of them and by the wind, see `PointWind`. Reward: of the position
     after the step, see `PointReward`. The episode never ends by itself. Info: distance to the goal, success (in the goal now). No quantity lags.
-    The wind is no part of the task: the oracle knows one that is fixed, and not one that is drawn.
+    The wind is no part of the task: the oracle knows one that is fixed, and not one that is drawn. H=60, k=2. The splits are disjoint.
 
     Published as: Semi-Circle, PointRobotSparse-v0 of pomdp-baselines (the defaults: reward=sparse, start=random, H=60, k=2; there with fixed
     lists of 80 and 20 tasks, here num_train_tasks=80); SparsePointEnv of VariBAD (reward=sparse_distance, start=fixed, H=100, k=3);

@@ -61,6 +61,7 @@ class TMazePassive(TaskFamily):
 
     Published as the passive T-maze of Memory-RL (length=50 to 1500). There a step to the left or up, once, is punished at all later steps, which
     makes random exploration hopeless; penalty=wrong_action is the one of AMAGO, where a step costs 1/L only if its own action is not right.
+    The two cues are all the tasks there are, so the splits are shared.
     """
 
     Config: ClassVar[type[EnvConfig]] = TMazePassiveConfig
@@ -69,10 +70,12 @@ class TMazePassive(TaskFamily):
     oracle_length: ClassVar[int] = 0
     """o: cells between the cue and the start."""
     references: ClassVar[dict[tuple[int, Penalty], Reference]] = {
+        (50, Penalty.lagging): Reference(oracle=1.0, random=-0.993),
+        (50, Penalty.wrong_action): Reference(oracle=1.0, random=-0.75),
         (100, Penalty.lagging): Reference(oracle=1.0, random=-0.997),
         (100, Penalty.wrong_action): Reference(oracle=1.0, random=-0.75),
     }
-    """Returns of one episode with the default settings and with those of AMAGO, measured over 20,000 tasks."""
+    """Returns of one episode by length (that of the YAML, the default) and penalty (Memory-RL's, AMAGO's), measured over 20,000 tasks."""
 
     def __init__(self, config: TMazePassiveConfig) -> None:
         self.horizon = config.length + 2 * self.oracle_length + 1
@@ -110,7 +113,7 @@ class TMazeActive(TMazePassive):
     Info: time t, x, y, success (the reward at the end). Optimal return: 1, with and without knowing the task.
 
     Published as the active T-maze of Memory-RL (length=20 to 500); penalty=wrong_action is the one of AMAGO, where a step costs 1/L only if its
-    own action is not right, the first step being free.
+    own action is not right, the first step being free. The splits are shared.
     """
 
     Config = TMazeActiveConfig

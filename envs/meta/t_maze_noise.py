@@ -55,7 +55,7 @@ class TMazeNoise(TaskFamily):
     Published as T-LN (variant=LN, indicator_at=0), T-LN-P1 (variant=LN), T-LS-P1 (the defaults) and T-LN-P1-A50 (variant=LN, agreement_at=50) of
     hyper, whose rules these are, after the mazes of AMRL. LN takes `length` steps whatever is done, and its only choice is the last one. The
     best return is 4 in LN, 4 + 0.1 (length - 1) in LS. Departures: after H steps an episode is truncated, where hyper returned one empty step
-    more and called that its end.
+    more and called that its end. The splits are shared.
     """
 
     Config = TMazeNoiseConfig

@@ -45,7 +45,7 @@ class TreasureHunt(TaskFamily):
     -5 - h (0.5 - r), within 0.1 of the treasure 10, elsewhere -5 max(1, r). H=100, k=1. The episode never ends by itself. Info: distance to the
     treasure, success (at the treasure now). No quantity lags.
 
-    Published as TreasureHunt-v0 of HyperX (h=1), whose paper calls it the Mountain Treasure.
+    Published as TreasureHunt-v0 of HyperX (h=1), whose paper calls it the Mountain Treasure. The splits are disjoint.
     """
 
     Config = TreasureHuntConfig

@@ -36,7 +36,7 @@ class Wind(TaskFamily):
     H=75, k=1. The episode never ends by itself. Info: distance to the goal, success (in the goal now). No quantity lags.
 
     Published as Wind-v0 of pomdp-baselines, with 60 fixed tasks (`published_tasks`), of which a run took 40 to train and 20 to test; here
-    num_train_tasks=40 gives as many.
+    num_train_tasks=40 gives as many. The splits are disjoint.
     """
 
     Config = WindConfig

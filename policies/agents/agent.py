@@ -1,4 +1,4 @@
-"""Agent: an actor and a critic, each a branch (what is remembered) and a head (what is made of it), in three architectures."""
+"""Agent: an actor and a critic, each an encoder (what is seen), a branch (what is remembered) and a head (what is made of both)."""
 
 from __future__ import annotations
 
@@ -12,28 +12,37 @@ from torch import Tensor, nn
 
 from buffers.base import Batch
 from envs.base import ActionSpace, ObsSpace
-from policies.agents.base import AgentSpec, Arch, Outputs, PolicyRows
-from policies.agents.branches import Branch, MarkovBranch, MemoryBranch, vector
+from envs.gym_spaces import MASK_KEY
+from policies.agents.actions import Actions, actions_of
+from policies.agents.base import AgentSpec, Arch, Encoders, Outputs, PolicyRows, Seen
+from policies.agents.branches import Branch, MarkovBranch, MemoryBranch
+from policies.agents.encoders import Encoder, encoder_of, mask_of, readable_parts
 from policies.agents.heads import HeadSizes, PolicyHead
+from policies.agents.normalisation import Normaliser
 from policies.memory.base import State
 
+NOTHING_TO_SHARE = "agent.encoders=shared needs two that remember alike, and in agent=Memory_Markov only the critic does: use encoders=separate."
 
-class Critic(nn.Module):
-    """What the critic remembers, and the head that its algorithm gave it."""
 
-    def __init__(self, branch: Branch, head: nn.Module) -> None:
+class Network(nn.Module):
+    """An actor or a critic."""
+
+    def __init__(self, encoder: Encoder, branch: Branch, head: nn.Module) -> None:
         super().__init__()
+        self.encoder = encoder
         self.branch = branch
         self.head = head
 
+    def step(self, rows: PolicyRows, state: State) -> tuple[Seen, State]:
+        """The next row of every slot."""
+        obs = self.encoder(rows.obs)
+        features, state = self.branch.step(rows, obs, state)
+        return Seen(features, obs, mask_of(rows.obs)), state
 
-class Actor(nn.Module):
-    """What the actor remembers, and its policy."""
-
-    def __init__(self, branch: Branch, head: PolicyHead) -> None:
-        super().__init__()
-        self.branch = branch
-        self.head = head
+    def unroll(self, batch: Batch, state: State | None = None) -> Seen:
+        """All rows of a batch, from `state` or the initial one."""
+        obs = self.encoder(batch.obs)
+        return Seen(self.branch.unroll(batch, obs, state), obs, mask_of(batch.obs))
 
 
 class Agent(nn.Module):
@@ -41,28 +50,38 @@ class Agent(nn.Module):
 
     EXTRAS = ("log_prob",)
 
-    def __init__(self, spec: AgentSpec, critic_head: Callable[[HeadSizes], nn.Module], extras: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        spec: AgentSpec,
+        critic_head: Callable[[HeadSizes], nn.Module],
+        actor_head: Callable[[HeadSizes, Actions], nn.Module] = PolicyHead,
+        extras: tuple[str, ...] = (),
+    ) -> None:
         super().__init__()
-        obs_dim, action_dim = check_spaces(spec.obs_space, spec.action_space)
+        self.actions = check_spaces(spec.obs_space, spec.action_space)
         unknown = set(extras) - set(self.EXTRAS)
         if unknown:
             raise ValueError(f"act() can record {', '.join(self.EXTRAS)}, not {', '.join(sorted(unknown))}.")
         self.arch = spec.config.arch
+        self.shares = spec.config.encoders is Encoders.shared
+        """Whether actor and critic have one encoder and one memory."""
+        if self.shares and self.arch is Arch.Memory_Markov:
+            raise ValueError(NOTHING_TO_SHARE)
         self.extras = extras
-        self.action_dim = action_dim
+        obs, reward = spec.config.normalise_obs, spec.config.normalise_reward
+        self.normaliser = Normaliser(spec.obs_space, obs=obs, reward=reward) if obs or reward else None
 
-        def branch(remembers: bool) -> Branch:
-            return MemoryBranch(spec, obs_dim, action_dim) if remembers else MarkovBranch()
-
-        def sizes(branch: Branch) -> HeadSizes:
-            return HeadSizes(branch.out_dim, obs_dim, action_dim, spec.config.shortcut_embedding, spec.config.hidden)
+        def network(remembers: bool, head: Callable[[HeadSizes], nn.Module], like: Network | None = None) -> Network:
+            config, actions = spec.config, self.actions
+            encoder = encoder_of(spec.obs_space, config.picture_embedding) if like is None else like.encoder
+            branch = like.branch if like else MemoryBranch(spec, encoder.out_dim, actions) if remembers else MarkovBranch()
+            sizes = HeadSizes(branch.out_dim, encoder.out_dim, actions.dim, config.shortcut_embedding, config.hidden, config.activation)
+            return Network(encoder, branch, head(sizes))
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(spec.seed)
-            remembers = branch(self.arch is Arch.Memory)
-            self.actor = Actor(remembers, PolicyHead(sizes(remembers)))
-            remembers = branch(self.arch is not Arch.Markov)
-            self.critic = Critic(remembers, critic_head(sizes(remembers)))
+            self.actor = network(self.arch is Arch.Memory, lambda sizes: actor_head(sizes, self.actions))
+            self.critic = network(self.arch is not Arch.Markov, critic_head, self.actor if self.shares else None)
         self.to(spec.device)
 
     def initial_state(self, num_slots: int) -> State:
@@ -70,29 +89,49 @@ class Agent(nn.Module):
         return self.actor.branch.initial_state(num_slots)
 
     def act(self, rows: PolicyRows, state: State, noise: Tensor, deterministic: bool = False) -> tuple[Tensor, dict[str, Tensor], State]:
-        """(action [N, A], extras, state) for all N rows, always; noise [N, A] as drawn by `draw_noise`; idle rows give some action."""
-        features, state = self.actor.branch.step(rows, state)
-        policy = self.actor.head(features, vector(rows.obs))
+        """(action [N, ...], extras, state) for all N rows, always; noise as drawn by `draw_noise`; idle rows give some action."""
+        seen, state = self.actor.step(rows if self.normaliser is None else self.normaliser(rows), state)
+        policy = self.actor.head(seen)
         action = policy.mode() if deterministic else policy.sample(noise)
         extras = {"log_prob": policy.log_prob(action)} if "log_prob" in self.extras else {}
         return action, extras, state
 
     def unroll(self, batch: Batch) -> Outputs:
-        """The policy and the features at every row, with gradients."""
-        actor_features = self.actor.branch.unroll(batch, batch.state)
-        return Outputs(self.actor.head(actor_features, vector(batch.obs)), actor_features, self.critic.branch.unroll(batch))
+        """The policy and what it and the critic see at every row, with gradients."""
+        actor, critic = self.see(self.read(batch))
+        return Outputs(self.actor.head(actor), actor, critic)
+
+    def read(self, batch: Batch) -> Batch:
+        """The rows as the networks are to read them: zeros in the padding, and normalised."""
+        batch = batch.without_padding()
+        return batch if self.normaliser is None else self.normaliser(batch)
+
+    def observe(self, batch: Batch, discount: float) -> None:
+        """Learn from whole trials how to normalise; nothing else does, so evaluation changes nothing."""
+        if self.normaliser is not None:
+            self.normaliser.observe(batch, discount)
+
+    def see(self, batch: Batch) -> tuple[Seen, Seen]:
+        """What actor and critic see at every row of a batch that was `read`: the same, found once, where they share it."""
+        actor = self.actor.unroll(batch, batch.state)
+        return actor, actor if self.shares else self.critic.unroll(batch)
+
+    def owned(self) -> dict[str, list[nn.Parameter]]:
+        """The parameters of actor and critic; what they share is the critic's."""
+        critic = list(self.critic.parameters())
+        ids = {id(parameter) for parameter in critic}
+        return {"critic": critic, "actor": [parameter for parameter in self.actor.parameters() if id(parameter) not in ids]}
 
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[np.float32]:
-        """[num_rows, A] the noise of a whole trial, in one draw."""
-        return rng.standard_normal((num_rows, self.action_dim), dtype=np.float32)
+        """[num_rows, ...] the noise of a whole trial, in one draw."""
+        return self.actions.draw_noise(rng, num_rows)
 
 
-def check_spaces(obs: ObsSpace, action: ActionSpace) -> tuple[int, int]:
-    """(observation, action) dimensions, of the spaces that the present parts can serve; a `ValueError` for others."""
-    if not isinstance(obs, spaces.Box) or len(obs.shape) != 1:
-        raise ValueError(f"The agent reads observations that are one vector, not {obs}: give it an encoder for them in policies/agents/branches.py.")
-    if not isinstance(action, spaces.Box) or len(action.shape) != 1:
-        raise ValueError(f"The agent has a policy head for a vector of continuous actions, not for {action}.")
-    if not (np.all(action.low == -1) and np.all(action.high == 1)):
-        raise ValueError(f"The policy's actions lie in [-1, 1], and those of this environment in {action}: scale them in its family.")
-    return obs.shape[0], action.shape[0]
+def check_spaces(obs: ObsSpace, action: ActionSpace) -> Actions:
+    """The actions of an agent for these spaces; those that the present parts cannot serve are a `ValueError` of one sentence."""
+    actions = actions_of(action)
+    mask = obs.spaces.get(MASK_KEY) if isinstance(obs, spaces.Dict) else None
+    readable_parts(obs)
+    if mask is not None and mask.shape != (actions.dim,):
+        raise ValueError(f"The observation {MASK_KEY!r} has the shape {mask.shape}, and {action} needs one number for each action.")
+    return actions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gymnasium import spaces
 from torch import Tensor
@@ -23,6 +23,20 @@ class Arch(Enum):
     Memory_Markov = "Memory_Markov"
 
 
+class Encoders(Enum):
+    """Whether actor and critic encode and remember each by itself, or once for both."""
+
+    separate = "separate"
+    shared = "shared"
+
+
+class Activation(Enum):
+    """What stands between the layers of a head."""
+
+    relu = "relu"
+    tanh = "tanh"
+
+
 @dataclass
 class AgentConfig:
     """The parts of an agent and their sizes; an embedding of size 0 switches an input of the memory off."""
@@ -32,7 +46,12 @@ class AgentConfig:
     reward_embedding: int = option(16, "size of the previous reward's embedding in the memory's input; 0 leaves it out", low=0)
     obs_embedding: int = option(32, "size of the observation's embedding in the memory's input; 0 leaves it out", low=0)
     shortcut_embedding: int = option(32, "size of the embedding of the current observation that goes past the memory; 0 leaves it out", low=0)
+    picture_embedding: int = option(64, "features of a picture in the observation, by convolutions", low=1)
     hidden: list[int] = option([128, 128], "layers of the policy's and the critic's heads", low=1)
+    activation: Activation = option(Activation.relu, "between those layers: relu or tanh")
+    encoders: Encoders = option(Encoders.separate, "separate: actor and critic encode and remember each by itself; shared: once for both")
+    normalise_obs: bool = option(False, "shift and scale observations by their running mean and deviation")
+    normalise_reward: bool = option(False, "scale rewards by the running deviation of the discounted return")
 
 
 @dataclass(frozen=True)
@@ -54,6 +73,7 @@ class Inputs(Protocol):
     obs: Obs
     reward: Tensor
     prev_action: Tensor
+    episode_start: Tensor
     trial_start: Tensor
 
 
@@ -65,13 +85,15 @@ class PolicyRows:
     reward: Tensor
     """[N] float32"""
     prev_action: Tensor
+    episode_start: Tensor
+    """[N] bool"""
     trial_start: Tensor
     """[N] bool"""
 
     def to(self, device: str) -> PolicyRows:
         """The same rows on another device."""
         obs = {key: part.to(device) for key, part in self.obs.items()} if isinstance(self.obs, dict) else self.obs.to(device)
-        return PolicyRows(obs, self.reward.to(device), self.prev_action.to(device), self.trial_start.to(device))
+        return PolicyRows(obs, self.reward.to(device), self.prev_action.to(device), self.episode_start.to(device), self.trial_start.to(device))
 
 
 class Distribution(Protocol):
@@ -90,13 +112,35 @@ class Distribution(Protocol):
         ...
 
 
+class Seen(NamedTuple):
+    """What a head reads of rows, [T, B, ...], [N, ...] or, once picked, [M, ...]."""
+
+    features: Tensor
+    """[..., F] what is remembered; F = 0 where nothing is."""
+    obs: Tensor
+    """[..., D] the current observation, encoded."""
+    mask: Tensor | None = None
+    """[..., n] which actions are allowed, where the observation says so."""
+
+    def pick(self, rows: Tensor) -> Seen:
+        """[M, ...] of [T, B, ...], by flat row numbers."""
+        return Seen(*(None if part is None else pick(part, rows) for part in self))  # pyright: ignore[reportArgumentType]
+
+    def detach(self) -> Seen:
+        """The same numbers, without gradients."""
+        return Seen(self.features.detach(), self.obs.detach(), self.mask)
+
+
+def pick(values: Tensor, rows: Tensor) -> Tensor:
+    """[M, ...] of [T, B, ...], by flat row numbers."""
+    return values.flatten(0, 1).index_select(0, rows)
+
+
 @dataclass
 class Outputs:
     """What an agent says of every row of a batch."""
 
     policy: Distribution
     """Over [T, B]."""
-    actor_features: Tensor
-    """[T, B, F] what the actor remembers at each row; F = 0 where it does not."""
-    critic_features: Tensor
-    """[T, B, F] what the critic remembers at each row; F = 0 where it does not."""
+    actor: Seen
+    critic: Seen

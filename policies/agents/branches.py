@@ -6,22 +6,17 @@ from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
-from buffers.base import Batch, Obs
+from buffers.base import Batch
+from policies.agents.actions import Actions
 from policies.agents.base import AgentSpec, Inputs, PolicyRows
 from policies.agents.heads import parameters_of
 from policies.memory.base import State
-
-
-def vector(obs: Obs) -> Tensor:
-    """[..., D] an observation as the networks read it."""
-    assert isinstance(obs, Tensor), "checked where the agent was built"
-    return obs.float()
+from policies.memory.dense import dense
 
 
 class Branch(nn.Module, ABC):
-    """Features of rows, [N, out_dim] one step at a time or [T, B, out_dim] over a batch."""
+    """Features of rows, [N, out_dim] one step at a time or [T, B, out_dim] over a batch; `obs` is the observation, encoded."""
 
     out_dim: int
 
@@ -30,11 +25,11 @@ class Branch(nn.Module, ABC):
         """What is remembered before the first row."""
 
     @abstractmethod
-    def step(self, rows: PolicyRows, state: State) -> tuple[Tensor, State]:
+    def step(self, rows: PolicyRows, obs: Tensor, state: State) -> tuple[Tensor, State]:
         """The next row of every slot."""
 
     @abstractmethod
-    def unroll(self, batch: Batch, state: State | None = None) -> Tensor:
+    def unroll(self, batch: Batch, obs: Tensor, state: State | None = None) -> Tensor:
         """All rows of a batch, from `state` or the initial one."""
 
 
@@ -47,22 +42,23 @@ class MarkovBranch(Branch):
         """Nothing."""
         return {}
 
-    def step(self, rows: PolicyRows, state: State) -> tuple[Tensor, State]:
+    def step(self, rows: PolicyRows, obs: Tensor, state: State) -> tuple[Tensor, State]:
         """[N, 0]."""
-        return vector(rows.obs)[:, :0], state
+        return obs[:, :0], state
 
-    def unroll(self, batch: Batch, state: State | None = None) -> Tensor:
+    def unroll(self, batch: Batch, obs: Tensor, state: State | None = None) -> Tensor:
         """[T, B, 0]."""
-        return vector(batch.obs)[..., :0]
+        return obs[..., :0]
 
 
 class MemoryBranch(Branch):
     """Embeds previous action, reward and observation, each by itself, and remembers them."""
 
-    def __init__(self, spec: AgentSpec, obs_dim: int, action_dim: int) -> None:
+    def __init__(self, spec: AgentSpec, obs_dim: int, actions: Actions) -> None:
         super().__init__()
+        self._actions = actions
         sizes = {
-            "prev_action": (action_dim, spec.config.action_embedding),
+            "prev_action": (actions.dim, spec.config.action_embedding),
             "reward": (1, spec.config.reward_embedding),
             "obs": (obs_dim, spec.config.obs_embedding),
         }
@@ -78,16 +74,16 @@ class MemoryBranch(Branch):
         """The memory's."""
         return self.memory.initial_state(num_slots)
 
-    def step(self, rows: PolicyRows, state: State) -> tuple[Tensor, State]:
+    def step(self, rows: PolicyRows, obs: Tensor, state: State) -> tuple[Tensor, State]:
         """[N, out_dim]; only a trial's start forgets."""
-        out, state = self.memory(self._embed(rows)[None], state, rows.trial_start[None])
+        out, state = self.memory(self._embed(rows, obs)[None], state, rows.trial_start[None])
         return out[0], state
 
-    def unroll(self, batch: Batch, state: State | None = None) -> Tensor:
+    def unroll(self, batch: Batch, obs: Tensor, state: State | None = None) -> Tensor:
         """[T, B, out_dim]; only a trial's start forgets."""
         start = self.initial_state(batch.shape[1]) if state is None else state
-        return self.memory(self._embed(batch), start, batch.trial_start)[0]
+        return self.memory(self._embed(batch, obs), start, batch.trial_start)[0]
 
-    def _embed(self, inputs: Inputs) -> Tensor:
-        values = {"prev_action": inputs.prev_action, "reward": inputs.reward[..., None], "obs": vector(inputs.obs)}
-        return torch.cat([linear(values[name], weight, bias) for name, (weight, bias) in self._applied], -1).relu_()
+    def _embed(self, inputs: Inputs, obs: Tensor) -> Tensor:
+        values = {"prev_action": self._actions.previous(inputs), "reward": inputs.reward[..., None], "obs": obs}
+        return torch.cat([dense(values[name], weight, bias, "relu") for name, (weight, bias) in self._applied], -1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
@@ -10,8 +11,10 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from buffers.base import Batch, Needs
-from policies.agents.agent import Agent
-from policies.agents.base import AgentSpec, Arch
+from envs.base import ActionSpace
+from policies.agents.actions import ActionKind, actions_of
+from policies.agents.agent import NOTHING_TO_SHARE, Agent
+from policies.agents.base import AgentConfig, AgentSpec, Arch, Encoders
 from utils.options import option
 
 
@@ -31,13 +34,37 @@ class AlgorithmConfig:
     timeout_bootstrap: bool = option(True, "where the return stops at a time limit, bootstrap from the ended row")
     discount: float = option(0.99, "gamma, per env step", low=0, high=1)
     learning_rate: float = option(3e-4, "step size of the optimisers", above=0)
+    encoder_learning_rate: float | None = option(
+        None, "step size of embeddings and memories, of which a hundredth of the others' steadies long training (RESeL); null takes theirs", above=0
+    )
 
 
 class Algorithm(ABC):
     """Built as `cls(config, cls.make_agent(config, spec), seed=seed)`."""
 
     Config: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
+    serves: ClassVar[tuple[ActionKind, ...]]
+    """The kinds of actions that it can learn."""
     agent: Agent
+
+    @classmethod
+    def check_actions(cls, space: ActionSpace) -> None:
+        """Refuse an action space that it cannot serve, by a `ValueError` of one sentence."""
+        if actions_of(space).kind not in cls.serves:
+            raise ValueError(f"{cls.__name__} learns {' and '.join(kind.value for kind in cls.serves)} actions, not {space}.")
+
+    @classmethod
+    def problems(cls, config: Any, agent: AgentConfig) -> Iterator[str]:
+        """One sentence for each thing that cannot stand together in these options of the algorithm and its agent."""
+        if agent.encoders is Encoders.shared and agent.arch is Arch.Memory_Markov:
+            yield NOTHING_TO_SHARE
+
+    @classmethod
+    def check(cls, config: Any, spec: AgentSpec) -> None:
+        """Refuse what it cannot learn, by a `ValueError` of one sentence."""
+        cls.check_actions(spec.action_space)
+        for problem in cls.problems(config, spec.config):
+            raise ValueError(problem)
 
     @classmethod
     @abstractmethod
@@ -47,7 +74,7 @@ class Algorithm(ABC):
     @classmethod
     @abstractmethod
     def make_agent(cls, config: Any, spec: AgentSpec) -> Agent:
-        """An agent with the heads that this algorithm trains; refuses an action space it cannot serve in one sentence."""
+        """An agent with the heads that this algorithm trains; refuses by `check` what it cannot learn."""
 
     @abstractmethod
     def __init__(self, config: Any, agent: Agent, *, seed: int) -> None: ...
@@ -63,3 +90,14 @@ class Algorithm(ABC):
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of `state_dict`."""
+
+
+def groups_of(parameters: Sequence[Tensor], agent: Agent, config: AlgorithmConfig) -> list[dict[str, Any]]:
+    """The same parameters as an optimiser takes them: what belongs to embeddings and memories apart, where it has a step size of its own."""
+    if config.encoder_learning_rate is None:
+        return [{"params": list(parameters)}]
+    parts = [part for network in (agent.actor, agent.critic) for part in (network.encoder, network.branch)]
+    encoders = {id(parameter) for part in parts for parameter in part.parameters()}
+    heads, slow = [one for one in parameters if id(one) not in encoders], [one for one in parameters if id(one) in encoders]
+    groups = [{"params": heads}, {"params": slow, "lr": config.encoder_learning_rate}]
+    return [group for group in groups if group["params"]]

@@ -28,6 +28,8 @@ class Memory(nn.Module, ABC):
     Config: ClassVar[type[MemoryConfig]] = MemoryConfig
     stores_state: ClassVar[bool]
     """May a window start from a stored state? (A transformer: no, it reads whole trials.)"""
+    in_long_calls: ClassVar[bool] = True
+    """Does it read many rows in few calls of torch? Then two threads take half the time; not where each row is a call."""
     out_dim: int
 
     @abstractmethod

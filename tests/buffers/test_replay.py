@@ -14,8 +14,8 @@ from gymnasium import spaces
 
 from buffers.base import Batch, Needs, Sample
 from buffers.replay import Replay
-from envs.base import EnvSpec, Layout
-from tests.trials import Trial, make_replay, make_rows, make_trials, play
+from envs.base import ActionSpace, EnvSpec, Layout, ObsSpace
+from tests.trials import KINDS, Trial, make_replay, make_rows, make_trials, play
 
 FLAGS = ("terminated", "truncated", "episode_start", "trial_start", "trial_end")
 
@@ -141,11 +141,19 @@ def test_rows_are_copied_when_they_are_written() -> None:
     assert batch.obs[:, 0, 0].tolist() == [0.0, 1.0]
 
 
-def test_each_observation_is_kept_once() -> None:
+@pytest.mark.parametrize(
+    ("obs_space", "action_space", "row"),
+    [
+        (spaces.Box(-np.inf, np.inf, (28,), np.float32), spaces.Box(-1, 1, (8,), np.float32), 28 * 4 + 8 * 4 + 4 + 1),
+        (KINDS["discrete-masked"].obs_space, spaces.Discrete(4), 5 * 5 * 3 + 4 * 4 + 4 + 8 + 4 + 1),
+    ],
+    ids=["vector", "pictures"],
+)
+def test_each_observation_is_kept_once(obs_space: ObsSpace, action_space: ActionSpace, row: int) -> None:
     horizon, k, capacity = 200, 2, 300
     arguments: dict[str, Any] = {
-        "obs_space": spaces.Box(-np.inf, np.inf, (28,), np.float32),
-        "action_space": spaces.Box(-1, 1, (8,), np.float32),
+        "obs_space": obs_space,
+        "action_space": action_space,
         "capacity_trials": capacity,
         "rows_per_trial": k * (horizon + 1),
     }
@@ -154,7 +162,6 @@ def test_each_observation_is_kept_once() -> None:
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     per_transition = held / (capacity * k * horizon)
-    row = 28 * 4 + 8 * 4 + 4 + 1
     assert row < per_transition < row * (horizon + 1) / horizon + 0.5
     assert Replay.bytes_needed(**arguments) == pytest.approx(held, rel=1e-3)
     assert replay.num_trials == 0
@@ -181,6 +188,28 @@ def test_restored_segments_give_the_same_samples_bit_for_bit(asked: Needs) -> No
     partly = make_replay(capacity=8)
     partly.restore(segments[:-1])
     assert not same(replay.sample(asked, np.random.default_rng(0)), partly.sample(asked, np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize("burn_in", [1, 3, 50])
+def test_burn_in_reads_rows_before_the_window_and_trains_on_the_same_rows(burn_in: int) -> None:
+    """The same draw with and without: the rows that train are the same ones, and those before them go back to the trial's start at most."""
+    replay = make_replay(capacity=8)
+    play(replay, make_trials(5, 8), num_slots=3)
+    plain, longer = (
+        replay.sample(Needs(on_policy=False, sample=Sample.windows, batch_size=200, window=3, burn_in=rows), np.random.default_rng(0))
+        for rows in (0, burn_in)
+    )
+    assert isinstance(plain.obs, torch.Tensor) and isinstance(longer.obs, torch.Tensor)
+    for column in range(200):
+        first, first_longer = int(plain.obs[0, column, 1]), int(longer.obs[0, column, 1])
+        assert first_longer == max(first - burn_in, 0)
+        rows = longer.obs[longer.valid[:, column], column, 1]
+        assert torch.equal(rows, first_longer + torch.arange(len(rows)))
+        for one in (plain, longer):
+            assert set(one.obs[:, column, 0][one.valid[:, column]].tolist()) == {plain.obs[0, column, 0].item()}  # pyright: ignore[reportCallIssue, reportArgumentType]
+        assert torch.equal(longer.obs[longer.trains[:, column], column], plain.obs[plain.trains[:, column], column])
+    before = (longer.obs[..., 1] < plain.obs[:1, :, 1]) & longer.valid
+    assert before.any() and not longer.trains[before].any()
 
 
 def test_export_of_trials_that_are_gone_is_refused() -> None:
@@ -257,3 +286,17 @@ def test_dict_observations_and_discrete_actions_keep_their_types() -> None:
     assert batch.obs["action_mask"][1, 0].tolist() == [1, 0, 1, 1]
     assert (batch.action.dtype, set(batch.action[0].tolist())) == (torch.int64, {1, 3})
     assert torch.equal(batch.prev_action[1], batch.action[0])
+
+
+def test_places_that_a_wave_did_not_need_keep_their_trials() -> None:
+    """A wave with a budget of env steps reserves room for short trials."""
+    trials, replay, plain = make_trials(0, 12), make_replay(capacity=6), make_replay(capacity=6)
+    for one in (replay, plain):
+        play(one, trials[:6], num_slots=2)
+    reserve = replay.reserve
+    replay.reserve = lambda n: reserve(n + 3)  # pyright: ignore[reportAttributeAccessIssue]
+    for one in (replay, plain):
+        play(one, trials[6:8], num_slots=2)
+    assert (replay.num_added, replay.num_trials, replay.num_transitions) == (8, 6, plain.num_transitions)
+    for asked in ALL_NEEDS:
+        assert same(replay.sample(asked, np.random.default_rng(2)), plain.sample(asked, np.random.default_rng(2)))

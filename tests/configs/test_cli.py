@@ -34,7 +34,7 @@ def test_hydras_own_flags_are_passed_on(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("-m seed=1,2 env=AntDir,Foo", "env=Foo is not known."),
+        ("-m seed=1,2 agent=Memory,Foo", "agent=Foo is not known."),
         ("-m seed=1,2,-1", "seed=-1 is out of range"),
         ("-m num_slots=24,12,2 num_parallel_workers=6", "num_parallel_workers=6 is more than num_slots=2"),
         ("-m seed=range(-1,2)", "seed=-1 is out of range"),

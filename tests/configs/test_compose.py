@@ -15,6 +15,8 @@ WORDS = [
     ["experiment=semi_circle", "agent.hidden=[64,32]", "train={buffer_size: 5000}"],
     ["env=Wind", "agent=Markov", "evaluation.episodes_per_trial=3", "wandb.tags=[a,b]", "device=cpu"],
     ["num_slots=null", "deterministic=true", "algorithm.discount=1"],
+    ["env=GridNavi", "algorithm.temperature=0.3"],
+    ["algorithm=DiscreteSAC", "env=GridNavi", "algorithm.target_entropy_ratio=0.7"],
 ]
 
 
@@ -29,6 +31,15 @@ def test_the_command_line_wins_over_an_experiment_and_that_over_the_family(compo
 
     assert pool("env=PointRobot") != pool("experiment=semi_circle") == 500
     assert pool("experiment=semi_circle", "train.num_init_rollouts_pool=7") == 7
+
+
+def test_an_environment_brings_the_algorithm_for_its_actions_and_the_command_line_wins_over_it(composer: Composer) -> None:
+    def algorithm(*words: str) -> str:
+        return composer.dict_config(composer.parse(words)).algorithm.name
+
+    assert algorithm("env=GridNavi") == "DiscreteSAC" != algorithm("env=PointRobot")
+    assert algorithm("env=GridNavi", "algorithm=SAC") == algorithm("algorithm=SAC", "env=GridNavi") == "SAC"
+    assert algorithm("env=PointRobot", "algorithm=DiscreteSAC") == "DiscreteSAC"
 
 
 def test_one_jobs_values_do_not_reach_the_next(composer: Composer) -> None:
@@ -52,7 +63,7 @@ def test_a_folder_of_ones_own_adds_choices(tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
-        ("env=AntDri", "env=AntDri is not known. Did you mean 'AntDir'?"),
+        ("agent=Memroy", "agent=Memroy is not known. Did you mean 'Memory'?"),
         ("env=null", "env=null: a run needs a choice of env."),
         ("+env=AntDir", "+env=AntDir: leave out the +"),
         ("AntDir", "Did you mean 'env=AntDir'?"),

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ import pytest
 from envs.backends.base import BackendConfig, OnFault, StartMethod
 from envs.base import Shard
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
+from policies.agents.actions import ActionKind
 from policies.agents.base import Arch
+from policies.algorithms import ALGORITHMS
 from policies.config import RECORD
 from policies.learner import Learner
 from policies.rollout import WaveResult
@@ -25,6 +28,10 @@ from utils.run_lock import RunLock, RunLockError
 
 ROOT = Path(__file__).parents[2]
 FALLING_ANT = {"family": "AntDir", "env": {"max_episode_steps": 40, "num_eval_tasks": 2}}
+PICTURES = {"family": "PassiveVisualMatch", "env": {"max_rollouts_per_task": 2, "max_episode_steps": 9, "num_eval_tasks": 2, "apple_steps": 3}}
+"""Pictures in a Dict with the new-episode flag, and discrete actions."""
+ON_POLICY = {"algorithm": "PPO", "family": "AntDir", "agent": {"normalise_obs": True, "normalise_reward": True}}
+"""Whose state is in the statistics of its normalisation too."""
 
 
 def collected(arch: Arch, workers: int, **options: object) -> dict[str, np.ndarray]:
@@ -51,6 +58,44 @@ def test_parallel_equals_sequential_for_every_start_method(arch: Arch, method: s
     for workers in (1, 2, 3, 6):
         backend = BackendConfig(name="process", start_method=StartMethod[method])
         assert digest(collected(arch, workers, num_slots=6, backend=backend)) == sequential
+
+
+@pytest.mark.parametrize("arch", list(Arch))
+def test_pictures_and_choices_are_collected_in_parallel_and_resumed_bit_for_bit(arch: Arch, tmp_path: Path) -> None:
+    final = []
+    for folder, workers in (("whole", 1), ("cut", 2)):
+        with Learner(tiny_config(arch=arch, workers=workers, **PICTURES), tmp_path / folder) as learner:
+            if folder == "cut":
+                _stop_at(learner, "update")
+            learner.train()
+            final.append(state_of(learner))
+            rows = stored_rows(learner)
+    assert (rows["obs.image"].dtype, rows["action"].dtype, rows["obs.new_episode"].dtype) == (np.uint8, np.int64, np.float32)
+    assert len(np.unique(rows["action"])) > 2 and len(np.unique(rows["obs.image"])) > 2
+    assert final[0] != final[1]
+    with Learner(tiny_config(arch=arch, workers=2, **PICTURES), tmp_path / "cut") as resumed:
+        resumed.load()
+        resumed.train()
+        assert state_of(resumed) == final[0]
+    assert metrics_of(tmp_path / "cut") == metrics_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_is_resumed_bit_for_bit(algorithm: str, tmp_path: Path) -> None:
+    family = "Wind" if ActionKind.continuous in ALGORITHMS[algorithm].serves else "GridNavi"
+    final = []
+    for folder in ("whole", "cut"):
+        with Learner(tiny_config(family, algorithm=algorithm), tmp_path / folder) as learner:
+            if folder == "cut":
+                _stop_at(learner, "update")
+            learner.train()
+            final.append(state_of(learner))
+    assert final[0] != final[1]
+    with Learner(tiny_config(family, algorithm=algorithm), tmp_path / "cut") as resumed:
+        resumed.load()
+        resumed.train()
+        assert state_of(resumed) == final[0]
+    assert metrics_of(tmp_path / "cut") == metrics_of(tmp_path / "whole")
 
 
 def test_another_seed_collects_other_rows() -> None:
@@ -130,9 +175,10 @@ def test_a_report_is_kept_in_the_run_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arch", list(Arch))
-def test_resume_after_sigkill_equals_uninterrupted(arch: Arch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{}, ON_POLICY], ids=["off-policy", "on-policy"])
+def test_resume_after_sigkill_equals_uninterrupted(arch: Arch, options: dict[str, Any], tmp_path: Path) -> None:
     """A process is killed in the middle of an update; another goes on from its last checkpoint."""
-    with Learner(tiny_config(arch=arch), tmp_path / "whole") as whole:
+    with Learner(tiny_config(arch=arch, **options), tmp_path / "whole") as whole:
         whole.train()
         expected = state_of(whole)
     script = f"""
@@ -142,7 +188,7 @@ from policies.agents.base import Arch
 from policies.config import RECORD
 from policies.learner import Learner
 from tests.runs import tiny_config
-learner = Learner(tiny_config(arch=Arch.{arch.name}), Path({str(tmp_path / "cut")!r}))
+learner = Learner(tiny_config(arch=Arch.{arch.name}, **{options}), Path({str(tmp_path / "cut")!r}))
 update = learner.algorithm.update
 def killing(batch):
     if learner.counters.env_steps >= 150:
@@ -153,7 +199,7 @@ learner.train()
 """
     killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
-    with Learner(tiny_config(arch=arch), tmp_path / "cut") as resumed:
+    with Learner(tiny_config(arch=arch, **options), tmp_path / "cut") as resumed:
         resumed.load()
         assert 0 < resumed.counters.env_steps < 240
         resumed.train()
@@ -162,16 +208,17 @@ learner.train()
 
 
 @pytest.mark.parametrize("moment", ["wave", "update", "evaluation"])
-def test_resume_after_a_stop_signal_equals_uninterrupted(moment: str, tmp_path: Path) -> None:
-    with Learner(tiny_config(), tmp_path / "whole") as whole:
+@pytest.mark.parametrize("options", [{}, ON_POLICY], ids=["off-policy", "on-policy"])
+def test_resume_after_a_stop_signal_equals_uninterrupted(moment: str, options: dict[str, Any], tmp_path: Path) -> None:
+    with Learner(tiny_config(**options), tmp_path / "whole") as whole:
         whole.train()
         expected = state_of(whole)
-    with Learner(tiny_config(), tmp_path / "cut") as cut:
+    with Learner(tiny_config(**options), tmp_path / "cut") as cut:
         _stop_at(cut, moment)
         cut.train()
         assert cut.stop_signal == signal.SIGTERM
         assert cut.counters.env_steps < 240
-    with Learner(tiny_config(), tmp_path / "cut") as resumed:
+    with Learner(tiny_config(**options), tmp_path / "cut") as resumed:
         resumed.load()
         resumed.train()
         assert state_of(resumed) == expected

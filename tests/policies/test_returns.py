@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from buffers.base import Batch
-from policies.returns import successor
+from policies.returns import advantages, successor
 
 F, T = False, True
 DISCOUNT = 0.5
@@ -103,3 +105,60 @@ def test_the_index_stays_within_the_batch_and_padding_is_never_asked_for() -> No
     assert index.max() <= 4
     assert index[:2, 0].tolist() == [1, 2]
     assert carries.shape == (5, 1)
+
+
+@pytest.mark.parametrize(
+    ("batch", "whole_trial", "timeout_bootstrap", "expected"),
+    [
+        # with discount 0.5 and trace 0.5, A[t] = target[t] - V[t] + A[what trains next] / 4: from row 1 on to row 3, over the ended row 2
+        (FALL_THEN_TIME_LIMIT, True, True, [-47.5546875, -32.21875, 0, -10.875, 0.5, 8, 0]),
+        (FALL_THEN_TIME_LIMIT, True, False, [-47.76171875, -33.046875, 0, -14.1875, -12.75, -45, 0]),
+        # and nothing after an end where the return stops, whether its value counts or not
+        (FALL_THEN_TIME_LIMIT, False, True, [-59.75, -81, 0, -10.875, 0.5, 8, 0]),
+        (TIME_LIMIT_THEN_FALL, True, True, [-48.40625, -35.625, 0, -24.5, -54, 0]),
+        (TIME_LIMIT_THEN_FALL, False, True, [-47, -30, 0, -24.5, -54, 0]),
+        (TIME_LIMIT_THEN_FALL, False, False, [-59.75, -81, 0, -24.5, -54, 0]),
+    ],
+)
+def test_advantages_equal_those_worked_out_by_hand(batch: Batch, whole_trial: bool, timeout_bootstrap: bool, expected: list[float]) -> None:
+    values = torch.tensor(VALUES[: len(expected)])[:, None]
+    found = advantages(batch, values, discount=DISCOUNT, trace=0.5, whole_trial=whole_trial, timeout_bootstrap=timeout_bootstrap)
+    assert found[:, 0].tolist() == expected
+
+
+def test_advantages_of_trials_in_one_column_are_those_of_each_alone() -> None:
+    values = torch.tensor(VALUES)[:, None]
+    both = _one_after_the_other(FALL_THEN_TIME_LIMIT, TIME_LIMIT_THEN_FALL)
+    settings = {"discount": 0.9, "trace": 0.7, "whole_trial": True}
+    alone = [advantages(one, values[: one.shape[0]], **settings) for one in (FALL_THEN_TIME_LIMIT, TIME_LIMIT_THEN_FALL)]
+    assert torch.equal(advantages(both, torch.cat([values, values[:6]]), **settings), torch.cat(alone))
+
+
+def _one_after_the_other(first: Batch, second: Batch) -> Batch:
+    names = ("terminated", "truncated", "episode_start", "trial_start", "trial_end", "reward", "valid", "trains", "prev_action", "action", "obs")
+    return replace(first, **{name: torch.cat([getattr(first, name), getattr(second, name)]) for name in names})
+
+
+@pytest.mark.parametrize("trace", [0.0, 0.6, 1.0])
+def test_a_trace_of_0_is_the_target_and_of_1_the_sum_of_all_rewards(trace: float) -> None:
+    values = torch.tensor(VALUES)[:, None]
+    found = advantages(FALL_THEN_TIME_LIMIT, values, discount=DISCOUNT, trace=trace, whole_trial=True)
+    one_step = targets(FALL_THEN_TIME_LIMIT, VALUES, whole_trial=True)
+    to_the_end = 10 + 0.5 * (20 + 0.5 * (40 + 0.5 * (50 + 0.5 * (60 + 0.5 * 106))))
+    assert (found[0, 0].item() + 100 == one_step[0]) == (trace == 0)
+    assert (found[0, 0].item() + 100 == pytest.approx(to_the_end)) == (trace == 1)
+
+
+@pytest.mark.parametrize("ends", ["terminated", "truncated"])
+def test_advantages_are_those_of_torchrl(ends: str) -> None:
+    """A single episode, as it knows no trials: its rows are our transitions."""
+    functional = pytest.importorskip("torchrl.objectives.value.functional")
+    rows, generator = 12, torch.Generator().manual_seed(0)
+    last = [False] * (rows - 1) + [True]
+    batch = column(trial_end=last, episode_start=[True] + [False] * (rows - 1), **{ends: last})
+    batch.reward[1:] = torch.randn(rows - 1, 1, generator=generator)
+    values, flags = torch.randn(rows, 1, generator=generator), torch.tensor(last)[1:, None]
+    terminated = flags if ends == "terminated" else torch.zeros_like(flags)
+    theirs, _ = functional.generalized_advantage_estimate(0.97, 0.9, values[:-1], values[1:], batch.reward[1:], flags, terminated)
+    ours = advantages(batch, values, discount=0.97, trace=0.9, whole_trial=True)
+    torch.testing.assert_close(ours[:-1], theirs)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from envs.base import Obs
 from envs.parallel_env_manager import ParallelEnvManager, SlotGroup
-from policies.rollout import Act, OracleActor, Plan, RandomActor, WaveInterrupted, WaveResult, run_wave
+from policies.rollout import Act, OpenPlan, OracleActor, Plan, RandomActor, WaveInterrupted, WaveResult, run_wave
 from tests.toys import CountingConfig, CountingFamily
 from utils.seeding import Phase
 
@@ -139,3 +139,45 @@ def test_the_oracle_actor_is_told_the_task() -> None:
         result: WaveResult = run_wave(manager, OracleActor(), plan)
         expected = sum(t + 100 * plan.tasks[:, 0] + plan.tasks[:, 1].astype(np.float32) for t in (1, 2, 3))
     np.testing.assert_allclose(result.returns[:, 0], expected, rtol=1e-6)
+
+
+def budget_of(most: int, budget: int | None, *, first: int = 0) -> OpenPlan:
+    """Tasks by the number of the trial."""
+    return OpenPlan(0, Phase.TRAIN, first, most, lambda number: np.random.default_rng(number).uniform(size=2), budget)
+
+
+@pytest.mark.parametrize("budget", [1, 40, 200])
+def test_with_a_budget_no_trial_starts_once_it_is_spent_and_all_that_run_end(budget: int) -> None:
+    sink = Recorder()
+    with manager_of(3) as manager:
+        result = run_wave(manager, RandomActor(ACTIONS), budget_of(500, budget), sink=sink)
+        started = len(result.lengths)
+        assert 3 <= started < 500 and sink.reserved == 500
+        assert len(sink.lengths) == len(sink.rows) == len(result.returns) == len(result.dropped) == started
+        assert (result.lengths > 0).all() and result.env_steps == result.lengths.sum() >= budget
+        assert result.env_steps - result.lengths[-3:].sum() < budget, "the last trials of three slots were started before it was spent"
+
+
+def test_a_budget_decides_how_many_trials_there_are_and_not_what_they_are() -> None:
+    short, whole = Recorder(), Recorder()
+    with manager_of(3) as manager:
+        started = len(run_wave(manager, RandomActor(ACTIONS), budget_of(500, 60), sink=short).lengths)
+        run_wave(manager, RandomActor(ACTIONS), budget_of(started, None), sink=whole)
+    assert short.rows == whole.rows
+
+
+def test_a_wave_is_over_when_all_trials_of_its_plan_are_whatever_the_budget() -> None:
+    with manager_of(3) as manager:
+        assert len(run_wave(manager, RandomActor(ACTIONS), budget_of(5, 10**9)).lengths) == 5
+
+
+def test_tasks_are_drawn_for_the_trials_that_start_only_and_by_their_numbers() -> None:
+    drawn: list[int] = []
+
+    def task(number: int) -> NDArray[np.float64]:
+        drawn.append(number)
+        return np.full(2, number / 1000)
+
+    with manager_of(3) as manager:
+        result = run_wave(manager, RandomActor(ACTIONS), OpenPlan(0, Phase.TRAIN, 7, 500, task, 50))
+    assert drawn == list(range(7, 7 + len(result.lengths)))

@@ -8,7 +8,7 @@ import torch
 from envs.backends.base import BackendConfig
 from policies.config import DeviceName
 from policies.learner import Learner
-from policies.setup import MOST_SLOTS, check_family, most_workers, prepare_torch, slots_of
+from policies.setup import MOST_SLOTS, check_family, most_workers, prepare_torch, slots_of, wave_of
 from tests.runs import tiny_config
 from utils.machine import available_cores
 from utils.options import OptionError
@@ -57,3 +57,22 @@ def test_a_replay_that_does_not_fit_is_refused_with_its_size() -> None:
     check_family(tiny_config())
     with pytest.raises(OptionError, match=r"The replay needs \d+.\d GiB .* lower train.buffer_size"):
         check_family(tiny_config(train={"buffer_size": 10**12}))
+
+
+def test_an_on_policy_iteration_is_a_long_trial_in_each_slot_and_an_off_policy_one_so_many_trials() -> None:
+    """k=2 and H=6; room is made for trials of a tenth of that."""
+    assert wave_of(tiny_config()) == (4, None)
+    assert slots_of(tiny_config(algorithm="PPO", num_slots=None)) == MOST_SLOTS
+    assert wave_of(tiny_config(algorithm="PPO")) == (3 + 30, 3 * 12)
+    for algorithm in ("PPO", "SAC"):
+        assert wave_of(tiny_config(algorithm=algorithm, train={"num_env_steps_per_iter": 100})) == (3 + 84, 100)
+
+
+def test_a_rollout_has_room_for_one_wave_and_a_replay_for_many() -> None:
+    def capacity(algorithm: str, **train: int) -> int:
+        with Learner(tiny_config(algorithm=algorithm, train=train)) as learner:
+            return learner.replay.capacity
+
+    assert capacity("SAC") == 2000 // 12
+    assert capacity("PPO") == 33
+    assert capacity("PPO", num_init_rollouts_pool=50) == 50

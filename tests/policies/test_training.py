@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
+from buffers.base import Batch
+from policies.algorithms.ppo import PPOConfig
 from policies.learner import Learner
 from policies.progress import Stage
 from policies.training import Training
@@ -50,3 +53,67 @@ def test_two_runs_of_one_seed_are_the_same_run(tmp_path: Path) -> None:
         with Learner(tiny_config(), tmp_path / name) as learner:
             learner.train()
     assert metrics_of(tmp_path / "a") == metrics_of(tmp_path / "b")
+
+
+def test_on_policy_there_is_one_update_for_each_wave_of_its_own_rows() -> None:
+    config = tiny_config(
+        algorithm="PPO", family="AntDir", env={"max_episode_steps": 40}, train={"num_env_steps_per_iter": 120, "n_env_steps_total": 700}
+    )
+    with Learner(config) as learner:
+        seen: list[int] = []
+        update = learner.algorithm.update
+
+        def noting(batch: Batch) -> dict[str, torch.Tensor]:
+            seen.append(int(batch.trains.sum()))
+            return update(batch)
+
+        learner.algorithm.update = noting  # pyright: ignore[reportAttributeAccessIssue]
+        Training(learner).run()
+        counters = learner.counters
+        assert counters.updates == counters.iteration == len(seen) and sum(seen) == counters.env_steps
+        assert all(120 <= steps < 120 + 3 * 80 for steps in seen)
+        assert counters.trials == learner.replay.num_added
+
+
+@pytest.mark.parametrize("normalises", [True, False])
+def test_on_policy_a_random_pool_is_played_to_normalise_by_and_for_nothing_else(normalises: bool, tmp_path: Path) -> None:
+    config = tiny_config(algorithm="PPO")
+    config.agent.normalise_obs = config.agent.normalise_reward = normalises
+    with Learner(config, tmp_path) as learner:
+        learner.train()
+        assert learner.counters.warmup_trials == (5 if normalises else 0)
+    first, second, *_ = metrics_of(tmp_path)
+    assert first["updates"] == 0 and second["updates"] == 1
+    assert ("pool/return_episode_1" in first) == normalises
+
+
+@pytest.mark.parametrize("algorithm", ["PPO", "SAC"])
+def test_rows_are_learned_from_as_they_were_acted_on(algorithm: str) -> None:
+    """On-policy, the normalisation moves after the update of a wave, off-policy after the wave: either way it has seen every row once."""
+    config = tiny_config(algorithm=algorithm)
+    config.agent.normalise_obs = config.agent.normalise_reward = True
+    if isinstance(config.algorithm, PPOConfig):
+        config.algorithm.epochs = config.algorithm.minibatches = 1
+    with Learner(config) as learner:
+        normaliser, kinds = learner.agent.normaliser, []
+        assert normaliser is not None
+        update = learner.algorithm.update
+
+        def noting(batch: Batch) -> dict[str, torch.Tensor]:
+            metrics = update(batch)
+            kinds.append(metrics.get("approx_kl", torch.zeros(())).item())
+            return metrics
+
+        learner.algorithm.update = noting  # pyright: ignore[reportAttributeAccessIssue]
+        Training(learner).run()
+        rows = normaliser.state_dict()["_extra_state"]["return"]["count"]
+        counters = learner.counters
+    assert rows == (counters.trials + counters.warmup_trials) * 2 * 7
+    assert max(map(abs, kinds)) < 1e-5 and len(kinds) > 3
+
+
+def test_off_policy_an_iteration_may_be_a_number_of_env_steps() -> None:
+    with Learner(tiny_config(train={"num_env_steps_per_iter": 50, "num_init_rollouts_pool": 0, "n_env_steps_total": 200})) as learner:
+        Training(learner).run()
+        counters = learner.counters
+        assert counters.iteration == 3 and counters.trials == learner.replay.num_trials == counters.env_steps // 12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 import warnings
@@ -73,8 +74,8 @@ def test_every_family_says_on_which_shelf_it_stands_and_in_which_version():
 def test_every_family_explains_its_definition():
     for kind in FAMILIES.values():
         text = inspect.getdoc(kind) or ""
-        for word in ("Task:", "Observation", "Action", "Reward", "H", "k"):
-            assert word in text, f"{kind.__name__} does not tell its {word}"
+        for word in ("Task:", "Observation", "Action", "Reward", r"\bH( = |=|: )", r"\bk( = |=)\d"):
+            assert re.search(word, text), f"{kind.__name__} does not tell its {word}"
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -204,6 +205,20 @@ def test_spaces_contain_what_is_emitted_and_all_numbers_are_finite(family: TaskF
         rows = played.step(np.arange(3), random_actions(rng, family, 3) * (1 if isinstance(family.spec.action_space, spaces.Discrete) else 3))
 
 
+def test_an_oracle_does_not_mind_what_the_manager_adds_to_an_observation(family: TaskFamily):
+    """The new-episode flag, and the task where the agent is shown it, so that the rows of `make_parallel_env` will do."""
+    if type(family).oracle_action is TaskFamily.oracle_action or not isinstance(family.spec.obs_space, spaces.Box):
+        pytest.skip("no oracle, or the flag has a key of its own")
+    played, tasks = Played(family, 4), family.sample_tasks(np.random.default_rng(0), 4, "train")
+    rows = played.reset(np.arange(4), tasks, np.arange(4))
+    for step in range(20):
+        assert isinstance(rows.obs, np.ndarray)
+        more = np.concatenate([rows.obs, tasks.astype(np.float32), np.full((4, 1), step == 0, np.float32)], axis=1)
+        actions = family.oracle_action(rows.obs, tasks, rows.info)
+        assert np.array_equal(family.oracle_action(more, tasks, rows.info), actions)
+        played.step(np.arange(4), actions)
+
+
 def test_an_action_beyond_its_bounds_acts_as_the_bound(family: TaskFamily):
     if isinstance(family.spec.action_space, spaces.Discrete):
         pytest.skip("choices have no bounds to be clipped to")
@@ -259,17 +274,17 @@ def test_importing_the_families_imports_no_simulator_and_no_torch():
 
 @pytest.mark.parametrize("name", sorted(PLAYABLE))
 def test_every_family_is_a_registered_gymnasium_environment(name: str):
-    with gymnasium.make(f"Retrial/{name}-v{FAMILIES[name].version}", episodes_per_task=2, max_episode_steps=3) as env, warnings.catch_warnings():
+    with gymnasium.make(f"Retrial/{name}-v{FAMILIES[name].version}", episodes_per_task=2, horizon=3) as env, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*(infinity|not have a.*spec|different render modes).*")
         obs, _ = env.reset(seed=0)
         again, _ = env.reset(seed=0)
         assert str(obs) == str(again)
         env.action_space.seed(0)
-        over, steps = False, 0
+        over, steps, starts = False, 0, 0
         while not over:
-            _, _, terminated, truncated, _ = env.step(env.action_space.sample())
-            over, steps = terminated or truncated, steps + 1
-        assert steps <= 7
+            _, _, terminated, truncated, info = env.step(env.action_space.sample())
+            over, steps, starts = terminated or truncated, steps + 1, starts + info["episode_start"]
+        assert starts == 1 and 3 <= steps <= 7, "two episodes of at most three steps, and the start row between them"
 
 
 def test_every_family_draws_a_picture(family: TaskFamily):

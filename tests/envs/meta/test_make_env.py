@@ -101,6 +101,13 @@ def test_options_reach_the_family_by_their_config_names():
         make_family(family.config, radius=0.1)
 
 
+def test_the_horizon_has_a_name_that_gymnasium_make_does_not_keep_to_itself():
+    with closing(gymnasium.make("Retrial/Wind-v1", episodes_per_task=2, horizon=5)) as env:
+        env.reset(seed=0)
+        starts = [env.step(env.action_space.sample())[4]["episode_start"] for _ in range(11)]
+    assert starts == [False] * 5 + [True] + [False] * 5
+
+
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
@@ -110,6 +117,8 @@ def test_options_reach_the_family_by_their_config_names():
         ({"boundry": "legacy"}, r"Did you mean 'boundary'\?"),
         ({"variant": "cirle"}, r"variant='cirle' is not one of its values. Did you mean 'circle'\?"),
         ({"boundary": "legcy"}, r"boundary='legcy' is not one of its values. Did you mean 'legacy'\?"),
+        ({"horizon": 5, "max_episode_steps": 5}, r"give one of them"),
+        ({"horizon": 0}, r"max_episode_steps=0 is out of range"),
         ({"max_episode_steps": 0}, r"max_episode_steps=0 is out of range: it must be at least 1"),
         ({"max_episode_steps": "ten"}, r"max_episode_steps='ten' should be of type int"),
         ({"episodes_per_task": 0}, r"max_rollouts_per_task=0 is out of range"),

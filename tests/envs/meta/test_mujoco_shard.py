@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from envs.meta.mujoco_shard import HUGE, At, MujocoShard
 from envs.meta.rand_params import HOPPER
 from tests.envs.meta.plain_mujoco import mujoco
 from tests.envs.meta.played import VARIANTS, Played, family_of, random_actions, variant_name
+from utils.options import OptionError
 
 SPEC = EnvSpec("Hopper", spaces.Box(-np.inf, np.inf, (12 + 35,), np.float32), spaces.Box(-1.0, 1.0, (3,), np.float32), 1, ("x",))
 STATE = 12
@@ -261,6 +263,17 @@ def test_a_picture_shows_the_robot_of_the_slot_or_says_what_is_missing():
     assert np.array_equal(shard.batch.state, before), "looking changes nothing"
     shard.close()
     shard.close()
+
+
+def test_an_opengl_that_mujoco_cannot_load_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch):
+    """MuJoCo loads it when it is imported, so no episode could be played."""
+    monkeypatch.setitem(sys.modules, "mujoco", None)  # so an import fails
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
+    with pytest.raises(OptionError, match=r"with MUJOCO_GL=osmesa .*Install EGL or OSMesa.*or unset it"):
+        mujoco_shard.mujoco_module()
+    monkeypatch.delenv("MUJOCO_GL")
+    with pytest.raises(ImportError):
+        mujoco_shard.mujoco_module()
 
 
 def test_a_missing_opengl_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch):

@@ -13,12 +13,12 @@ from buffers.base import Batch, Needs, Sample
 from policies.agents.agent import Agent
 from policies.agents.base import Arch, PolicyRows
 from policies.agents.branches import MarkovBranch
-from policies.agents.heads import TwinQHead
+from policies.agents.heads import QHead
 from tests.trials import make_replay, make_spec, make_trials, play
 
 
 def make(arch: Arch, **changes: Any) -> Agent:
-    return Agent(make_spec(arch, **changes), TwinQHead)
+    return Agent(make_spec(arch, **changes), QHead)
 
 
 def some_batch() -> Batch:
@@ -39,8 +39,8 @@ def with_another_past(batch: Batch, name: str) -> Batch:
 def test_an_embedding_of_size_zero_switches_its_input_off(name: str, option: str, size: int, used: bool) -> None:
     agent, batch = make(Arch.Memory, **{option: size}), some_batch()
     outputs, others = agent.unroll(batch), agent.unroll(with_another_past(batch, name))
-    for part in ("actor_features", "critic_features"):
-        assert (not torch.equal(getattr(outputs, part)[4:], getattr(others, part)[4:])) == used
+    for part, other in ((outputs.actor, others.actor), (outputs.critic, others.critic)):
+        assert (not torch.equal(part.features[4:], other.features[4:])) == used
 
 
 @pytest.mark.parametrize(("size", "used"), [(0, False), (4, True)])
@@ -58,8 +58,8 @@ def test_a_memory_with_nothing_to_read_is_refused() -> None:
 
 def test_a_markov_branch_has_no_features_and_no_state() -> None:
     branch, batch = MarkovBranch(), some_batch()
-    rows = PolicyRows(torch.zeros(3, 4), torch.zeros(3), torch.zeros(3, 2), torch.zeros(3, dtype=torch.bool))
-    features, state = branch.step(rows, branch.initial_state(3))
+    obs, no = torch.zeros(3, 4), torch.zeros(3, dtype=torch.bool)
+    features, state = branch.step(PolicyRows(obs, torch.zeros(3), torch.zeros(3, 2), no, no), obs, branch.initial_state(3))
     assert (features.shape, state) == ((3, 0), {})
-    assert branch.unroll(batch).shape == (*batch.shape, 0)
+    assert branch.unroll(batch, torch.zeros(*batch.shape, 4)).shape == (*batch.shape, 0)
     assert list(branch.parameters()) == []

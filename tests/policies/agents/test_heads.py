@@ -1,54 +1,56 @@
-"""The tanh-Gaussian against torch's own composition of distributions."""
+"""Heads: which of features, current observation and action they read."""
 
 from __future__ import annotations
 
+import pytest
 import torch
-from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
+from gymnasium import spaces
 
-from policies.agents.heads import HeadSizes, PolicyHead, TanhGaussian, TwinQHead
-
-
-def make(scale: float = 1.0) -> tuple[TanhGaussian, torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    mean, log_std, noise = (torch.randn(50, 3, generator=generator) for _ in range(3))
-    return TanhGaussian(scale * mean, 0.5 * log_std), noise
-
-
-def test_log_prob_equals_that_of_torch_distributions() -> None:
-    policy, noise = make()
-    reference = TransformedDistribution(Independent(Normal(policy.mean, policy.log_std.exp()), 1), [TanhTransform()])
-    action, log_prob = policy.sample_with_log_prob(noise)
-    torch.testing.assert_close(action, policy.sample(noise))
-    torch.testing.assert_close(log_prob, reference.log_prob(action), rtol=1e-3, atol=1e-3)
-    inner = action.abs().amax(-1) < 0.99
-    assert inner.any()
-    torch.testing.assert_close(policy.log_prob(action)[inner], log_prob[inner], rtol=1e-4, atol=1e-4)
-    assert (policy.log_prob(action * 0.9) - log_prob).abs().max() > 0.1
-
-
-def test_log_prob_and_its_gradient_are_finite_where_tanh_has_saturated() -> None:
-    policy, noise = make(scale=100.0)
-    policy.mean.requires_grad_()
-    action, log_prob = policy.sample_with_log_prob(noise)
-    assert (action.abs() == 1).any()
-    log_prob.sum().backward()
-    assert policy.mean.grad is not None
-    assert policy.mean.grad.isfinite().all()
-    assert policy.log_prob(action).isfinite().all()
-
-
-def test_the_mode_is_the_sample_without_noise() -> None:
-    policy, noise = make()
-    torch.testing.assert_close(policy.mode(), policy.sample(0 * noise))
+from policies.agents.actions import Choices, actions_of
+from policies.agents.base import Seen
+from policies.agents.heads import DeterministicHead, EpsilonGreedyHead, HeadSizes, PolicyHead, QHead, QOfChoicesHead
+from tests.trials import ACTION_SPACE
 
 
 def test_a_head_without_shortcut_still_reads_the_action_but_not_the_observation() -> None:
     sizes = HeadSizes(features=5, obs=3, action=2, shortcut=0, hidden=[8])
     features, obs, action = torch.randn(4, 5), torch.randn(4, 3), torch.randn(4, 2)
-    q = TwinQHead(sizes)
-    assert q(features, obs, action).shape == (2, 4)
-    assert torch.equal(q(features, obs, action), q(features, obs + 1, action))
-    assert not torch.equal(q(features, obs, action), q(features, obs, action + 1))
-    policy = PolicyHead(sizes)
-    assert torch.equal(policy(features, obs).mean, policy(features, obs + 1).mean)
-    assert not torch.equal(policy(features, obs).mean, policy(features + 1, obs).mean)
+    seen, elsewhere, otherwise = Seen(features, obs), Seen(features, obs + 1), Seen(features + 1, obs)
+    q = QHead(sizes)
+    assert q(seen, action).shape == (2, 4)
+    assert torch.equal(q(seen, action), q(elsewhere, action))
+    assert not torch.equal(q(seen, action), q(seen, action + 1))
+    policy = PolicyHead(sizes, actions_of(ACTION_SPACE))
+    assert torch.equal(policy(seen).mean, policy(elsewhere).mean)
+    assert not torch.equal(policy(seen).mean, policy(otherwise).mean)
+
+
+@pytest.mark.parametrize("critics", [1, 2, 5])
+def test_an_ensemble_has_so_many_estimates_each_of_its_own(critics: int) -> None:
+    sizes = HeadSizes(features=5, obs=3, action=4, shortcut=6, hidden=[8])
+    seen = Seen(torch.randn(7, 5), torch.randn(7, 3))
+    of_choices, q = QOfChoicesHead(sizes, critics)(seen), QHead(sizes, critics)(seen, torch.randn(7, 4))
+    assert of_choices.shape == (critics, 7, 4) and q.shape == (critics, 7)
+    assert of_choices.std(-1).min() > 0
+    for values in (of_choices, q):
+        assert len({round(one, 6) for one in values.flatten(1)[:, 0].tolist()}) == critics
+
+
+def test_a_deterministic_head_answers_within_the_bounds() -> None:
+    sizes = HeadSizes(features=5, obs=3, action=2, shortcut=6, hidden=[8])
+    policy = DeterministicHead(sizes, actions_of(ACTION_SPACE), deviation=0.3)(Seen(100 * torch.randn(7, 5), torch.randn(7, 3)))
+    assert policy.mode().shape == (7, 2) and policy.mode().abs().max() <= 1
+    torch.testing.assert_close(policy.sample(torch.ones(7, 2)), (policy.mode() + 0.3).clamp(max=1))
+
+
+def test_an_epsilon_greedy_head_prefers_what_its_critics_value_on_average_and_has_no_parameters_beside_them() -> None:
+    sizes = HeadSizes(features=5, obs=3, action=3, shortcut=6, hidden=[8])
+    critic, choices = QOfChoicesHead(sizes, 3), actions_of(spaces.Discrete(3, start=5))
+    assert isinstance(choices, Choices)
+    head = EpsilonGreedyHead(critic, choices)
+    seen = Seen(torch.randn(7, 5), torch.randn(7, 3))
+    assert torch.equal(head(seen).mode(), critic(seen).mean(0).argmax(-1) + 5)
+    assert [id(one) for one in head.parameters()] == [id(one) for one in critic.parameters()]
+    head.epsilon.fill_(1.0)
+    torch.testing.assert_close(head(seen).log_probs.exp(), torch.full((7, 3), 1 / 3))
+    assert head.state_dict()["epsilon"] == 1.0

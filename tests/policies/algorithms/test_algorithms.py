@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,27 +13,38 @@ import torch
 from gymnasium import spaces
 
 from buffers.base import Batch
+from buffers.replay import Replay
+from buffers.rollout import Rollout
 from policies.agents import AGENT_ARCHS
-from policies.agents.base import Arch
+from policies.agents.actions import ActionKind, actions_of
+from policies.agents.base import AgentConfig, Arch
 from policies.algorithms import ALGORITHMS
 from policies.algorithms.base import Algorithm
-from tests.trials import make_replay, make_spec, make_trials, play
+from tests.policies.agents.test_agent import SCALE, acted, trials_of
+from tests.trials import KINDS, make_replay, make_spec, make_trials, play
 
-every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
-every_arch = pytest.mark.parametrize("arch", AGENT_ARCHS, ids=lambda arch: arch.name)
+SERVED = [(name, kind) for name in ALGORITHMS for kind in KINDS if actions_of(KINDS[kind].action_space).kind in ALGORITHMS[name].serves]
+every_algorithm = pytest.mark.parametrize(("name", "kind"), SERVED)
+COMBINATIONS = [
+    pytest.param(name, kind, arch, id=f"{name}-{kind}-{arch.name}")
+    for name, kind in SERVED
+    for arch in AGENT_ARCHS
+    if not any(ALGORITHMS[name].problems(ALGORITHMS[name].Config(name=name), AgentConfig(arch=arch)))
+]
+every_combination = pytest.mark.parametrize(("name", "kind", "arch"), COMBINATIONS)
 
 
-def make(name: str, arch: Arch, *, seed: int = 0) -> Algorithm:
-    kind = ALGORITHMS[name]
-    config = kind.Config(name=name)
-    return kind(config, kind.make_agent(config, make_spec(arch)), seed=seed)
+def make(name: str, kind: str, arch: Arch, *, seed: int = 0, **changes: Any) -> Algorithm:
+    algorithm = ALGORITHMS[name]
+    config = algorithm.Config(name=name)
+    return algorithm(config, algorithm.make_agent(config, replace(make_spec(arch, kind=KINDS[kind], **changes), seed=seed)), seed=seed)
 
 
-def batch_for(algorithm: Algorithm, seed: int = 0) -> Batch:
+def batch_for(algorithm: Algorithm, kind: str, seed: int = 0) -> Batch:
     """What the algorithm asks for, from trials with falls."""
-    replay = make_replay(capacity=9)
-    play(replay, make_trials(4, 9, fall=0.3, scale=1e-3), num_slots=2)
     needs = type(algorithm).needs(type(algorithm).Config(name=""), algorithm.agent.arch)
+    replay = make_replay(capacity=9, kind=KINDS[kind], storage=Rollout if needs.on_policy else Replay)
+    play(replay, make_trials(4 + seed * needs.on_policy, 9, fall=0.3, scale=1e-3), num_slots=2, kind=KINDS[kind])
     return replay.sample(needs, np.random.default_rng(seed))
 
 
@@ -43,13 +56,12 @@ def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bo
     return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
 
 
-@every_algorithm
-@every_arch
-def test_three_updates_move_every_parameter_of_the_agent(name: str, arch: Arch) -> None:
-    algorithm = make(name, arch)
+@every_combination
+def test_three_updates_move_every_parameter_of_the_agent(name: str, kind: str, arch: Arch) -> None:
+    algorithm = make(name, kind, arch, reward_embedding=12)  # so that some of its units are alive at all rewards
     before = parameters(algorithm)
     for seed in range(3):
-        metrics = algorithm.update(batch_for(algorithm, seed))
+        metrics = algorithm.update(batch_for(algorithm, kind, seed))
         assert metrics
         for key, value in metrics.items():
             assert value.shape == () and not value.requires_grad and value.isfinite(), key
@@ -58,26 +70,29 @@ def test_three_updates_move_every_parameter_of_the_agent(name: str, arch: Arch) 
     assert all(value.isfinite().all() for value in after.values())
 
 
-@every_algorithm
-@every_arch
+def spoilt_in(batch: Batch, rows: torch.Tensor, rubbish: float) -> Batch:
+    """Rubbish in these rows; a choice stays a choice, since a critic has no number for any other."""
+
+    def spoil(values: torch.Tensor) -> torch.Tensor:
+        if not values.is_floating_point():
+            return values.where(~rows.reshape(*batch.shape, *[1] * (values.dim() - 2)), 1 - values.clamp(max=1))
+        return values.masked_fill(rows.reshape(*batch.shape, *[1] * (values.dim() - 2)), rubbish)
+
+    obs = {key: spoil(part) for key, part in batch.obs.items()} if isinstance(batch.obs, dict) else spoil(batch.obs)
+    action = batch.action if not batch.action.is_floating_point() else spoil(batch.action)
+    return replace(batch, obs=obs, reward=spoil(batch.reward), action=action, prev_action=spoil(batch.prev_action))
+
+
+@every_combination
 @pytest.mark.parametrize("rubbish", [float("nan"), 1e6])
-def test_padding_influences_nothing(name: str, arch: Arch, rubbish: float) -> None:
+def test_padding_influences_nothing(name: str, kind: str, arch: Arch, rubbish: float) -> None:
     results = []
     for spoil, valid_too in ((False, False), (True, False), (True, True)):
-        algorithm = make(name, arch)
-        batch = batch_for(algorithm)
-        assert isinstance(batch.obs, torch.Tensor)
+        algorithm = make(name, kind, arch)
+        batch = batch_for(algorithm, kind)
         assert not batch.valid.all()
         if spoil:
-            idle = ~batch.valid if not valid_too else ~batch.valid | batch.trains
-            wide = idle[..., None]
-            batch = replace(
-                batch,
-                obs=batch.obs.masked_fill(wide, rubbish),
-                reward=batch.reward.masked_fill(idle, rubbish),
-                action=batch.action.masked_fill(wide, rubbish),
-                prev_action=batch.prev_action.masked_fill(wide, rubbish),
-            )
+            batch = spoilt_in(batch, ~batch.valid | batch.trains if valid_too else ~batch.valid, rubbish)
         metrics = algorithm.update(batch)
         results.append((metrics, parameters(algorithm)))
     clean, padded, spoilt = results
@@ -86,49 +101,72 @@ def test_padding_influences_nothing(name: str, arch: Arch, rubbish: float) -> No
     assert not equal(clean[1], spoilt[1]), "the same in rows that count is felt"
 
 
-@every_algorithm
-@every_arch
-def test_a_state_dict_carries_on_bit_for_bit_through_a_file_without_pickled_code(name: str, arch: Arch) -> None:
-    algorithm = make(name, arch)
+@every_combination
+def test_a_state_dict_carries_on_bit_for_bit_through_a_file_without_pickled_code(name: str, kind: str, arch: Arch) -> None:
+    algorithm = make(name, kind, arch)
     for seed in range(2):
-        algorithm.update(batch_for(algorithm, seed))
+        algorithm.update(batch_for(algorithm, kind, seed))
     file = io.BytesIO()
     torch.save(algorithm.state_dict(), file)
     file.seek(0)
-    other = make(name, arch, seed=7)
+    other = make(name, kind, arch, seed=7)
     other.load_state_dict(torch.load(file, weights_only=True))
     assert equal(parameters(algorithm), parameters(other))
     for seed in (5, 6):
-        assert equal(algorithm.update(batch_for(algorithm, seed)), other.update(batch_for(other, seed)))
+        assert equal(algorithm.update(batch_for(algorithm, kind, seed)), other.update(batch_for(other, kind, seed)))
         assert equal(parameters(algorithm), parameters(other))
-    unlike = make(name, arch, seed=7)
+    unlike = make(name, kind, arch, seed=7)
     unlike.agent.load_state_dict(algorithm.agent.state_dict())
-    unlike.update(batch_for(unlike, 8))
-    algorithm.update(batch_for(algorithm, 8))
+    unlike.update(batch_for(unlike, kind, 8))
+    algorithm.update(batch_for(algorithm, kind, 8))
     assert not equal(parameters(algorithm), parameters(unlike)), "the parameters alone are not enough"
 
 
 @every_algorithm
-def test_an_update_is_a_function_of_the_seed(name: str) -> None:
-    first, same, other = (make(name, Arch.Memory, seed=seed) for seed in (0, 0, 1))
+def test_an_update_is_a_function_of_the_seed(name: str, kind: str) -> None:
+    first, same, other = (make(name, kind, Arch.Memory, seed=seed) for seed in (0, 0, 1))
     for algorithm in (first, same, other):
-        algorithm.update(batch_for(algorithm))
+        algorithm.update(batch_for(algorithm, kind))
     assert equal(parameters(first), parameters(same))
     assert not equal(parameters(first), parameters(other))
 
 
-@every_algorithm
-def test_an_action_space_that_it_cannot_serve_is_refused_in_one_sentence(name: str) -> None:
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_actions_that_it_cannot_serve_are_refused_in_one_sentence(name: str) -> None:
     kind = ALGORITHMS[name]
-    with pytest.raises(ValueError, match=r"continuous actions, not for Discrete\(4\)\.$"):
-        kind.make_agent(kind.Config(name=name), replace(make_spec(Arch.Memory), action_space=spaces.Discrete(4)))
+    unserved = {ActionKind.continuous: KINDS["continuous"].action_space, ActionKind.discrete: spaces.Discrete(4)}
+    for space in [space for action_kind, space in unserved.items() if action_kind not in kind.serves]:
+        with pytest.raises(ValueError, match=rf"{name} learns \w+ actions, not {re.escape(str(space))}\.$"):
+            kind.make_agent(kind.Config(name=name), replace(make_spec(Arch.Memory), action_space=space))
+    with pytest.raises(ValueError, match="vector of real numbers or one of n actions"):
+        kind.make_agent(kind.Config(name=name), replace(make_spec(Arch.Memory), action_space=spaces.MultiDiscrete([2, 3])))
 
 
-@every_algorithm
-@every_arch
-def test_a_batch_needs_no_particular_shape(name: str, arch: Arch) -> None:
+def test_every_kind_of_action_has_an_algorithm() -> None:
+    assert {kind for algorithm in ALGORITHMS.values() for kind in algorithm.serves} == set(ActionKind)
+
+
+@every_combination
+def test_a_batch_needs_no_particular_shape(name: str, kind: str, arch: Arch) -> None:
     """The shortest trials, and one column."""
-    algorithm, replay = make(name, arch), make_replay(capacity=1, k=1, horizon=1)
-    play(replay, make_trials(0, 1, k=1, horizon=1), num_slots=1)
+    algorithm, replay = make(name, kind, arch), make_replay(capacity=1, k=1, horizon=1, kind=KINDS[kind])
+    play(replay, make_trials(0, 1, k=1, horizon=1), num_slots=1, kind=KINDS[kind])
     needs = replace(type(algorithm).needs(type(algorithm).Config(name=name), arch), batch_size=1)
     assert all(value.isfinite() for value in algorithm.update(replay.sample(needs, np.random.default_rng(0))).values())
+
+
+@every_combination
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_acting_step_by_step_is_what_unrolling_says(name: str, kind: str, arch: Arch, deterministic: bool) -> None:
+    """Log-probabilities of what was done; and without noise, what is done itself."""
+    algorithm = make(name, kind, arch)
+    algorithm.agent.extras = ("log_prob",)
+    replay, said = acted(algorithm.agent, num_slots=3, deterministic=deterministic, kind=KINDS[kind])
+    batch = trials_of(replay)
+    policy = algorithm.agent.unroll(batch).policy
+    log_prob, mode = policy.log_prob(batch.action), policy.mode()
+    for t, column in batch.valid.nonzero().tolist():
+        value, action = said[round(batch.reward[1, column].item() / (1000 * SCALE)), t]  # the first reward of trial 6 is 6001
+        assert log_prob[t, column].item() == pytest.approx(value, abs=1e-3)
+        if deterministic:
+            np.testing.assert_allclose(mode[t, column].detach().numpy(), action, atol=1e-5)

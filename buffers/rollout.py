@@ -1,0 +1,41 @@
+"""Rollout: the trials of one wave, for algorithms that learn from the present policy's rows alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from buffers.base import Batch, Needs
+from buffers.replay import Replay
+
+
+class Rollout(Replay):
+    """A replay that begins anew with every wave, and gives all there is at once."""
+
+    _first = 0
+    """The number of the wave's first trial."""
+
+    @property
+    def oldest(self) -> int:
+        """The number of the wave's first trial."""
+        return self._first
+
+    def reserve(self, n: int) -> None:
+        """A wave of at most n trials begins; the one before it is gone."""
+        self._first = self.num_added
+        self._lengths[:] = 0
+        self._transitions[:] = 0
+        super().reserve(n)
+
+    def sample(self, needs: Needs, rng: np.random.Generator) -> Batch:
+        """[T, B] every trial of the wave, once; nothing is drawn."""
+        return self.whole(self.oldest, self.num_added)
+
+    def restore(self, segments: Iterable[Mapping[str, NDArray[Any]]], num_added: int = 0) -> None:
+        """Put the exported wave back."""
+        found = list(segments)
+        super().restore(found, num_added)
+        self._first = int(found[0]["first"][0]) if found else num_added

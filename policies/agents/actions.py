@@ -1,0 +1,114 @@
+"""Actions: what an action space is to an agent's networks and its noise. All that depends on the kind of actions is here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import Enum
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor
+
+from envs.base import ActionSpace
+from policies.agents.base import Distribution, Inputs
+from policies.agents.distributions import Categorical, TanhGaussian
+
+LOG_STD_RANGE = (-20.0, 2.0)
+
+
+class ActionKind(Enum):
+    """What an algorithm may be made for."""
+
+    continuous = "continuous"
+    discrete = "discrete"
+
+
+class Actions(ABC):
+    """One action space."""
+
+    kind: ClassVar[ActionKind]
+    dim: int
+    """Numbers of an action where a network reads it."""
+    outputs: int
+    """Numbers that a policy's network gives for a distribution."""
+
+    @abstractmethod
+    def previous(self, inputs: Inputs) -> Tensor:
+        """[..., dim] the previous action as networks read it; zeros where none led to the row."""
+
+    @abstractmethod
+    def distribution(self, outputs: Tensor, mask: Tensor | None) -> Distribution:
+        """What the policy's network says, [..., outputs]; `mask` [..., n] is 0 for what is not allowed."""
+
+    @abstractmethod
+    def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[np.float32]:
+        """[num_rows, ...] what `Distribution.sample` needs for a whole trial, in one draw."""
+
+
+class Continuous(Actions):
+    """A vector in [-1, 1]^A, by a tanh-Gaussian."""
+
+    kind = ActionKind.continuous
+
+    def __init__(self, space: spaces.Box) -> None:
+        self.dim = space.shape[0]
+        self.outputs = 2 * self.dim
+
+    def previous(self, inputs: Inputs) -> Tensor:
+        """As it is: 0 on start rows."""
+        return inputs.prev_action
+
+    def distribution(self, outputs: Tensor, mask: Tensor | None) -> TanhGaussian:
+        """Mean and log-deviation, side by side."""
+        mean, log_std = outputs.chunk(2, -1)
+        return TanhGaussian(mean, log_std.clamp(*LOG_STD_RANGE))
+
+    def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[np.float32]:
+        """Standard normal."""
+        return rng.standard_normal((num_rows, self.dim), dtype=np.float32)
+
+
+class Choices(Actions):
+    """One of n, by a categorical distribution; one-hot where a network reads it."""
+
+    kind = ActionKind.discrete
+
+    def __init__(self, space: spaces.Discrete) -> None:
+        self.start, self.dim = int(space.start), int(space.n)
+        self.outputs = self.dim
+
+    def index(self, action: Tensor) -> Tensor:
+        """Which of the n an action is."""
+        return action - self.start
+
+    def taken(self, values: Tensor, action: Tensor) -> Tensor:
+        """[N, M, n] -> [N, M]: the numbers that belong to these actions, [M]."""
+        return values.gather(-1, self.index(action).expand(values.shape[:-1])[..., None]).squeeze(-1)
+
+    def previous(self, inputs: Inputs) -> Tensor:
+        """One-hot: action 0 is another thing than none."""
+        hot = self.index(inputs.prev_action)[..., None] == torch.arange(self.dim, device=inputs.prev_action.device)
+        return (hot & ~inputs.episode_start[..., None]).float()
+
+    def distribution(self, outputs: Tensor, mask: Tensor | None) -> Categorical:
+        """Logits."""
+        return Categorical(outputs, self.start, mask)
+
+    def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[np.float32]:
+        """Gumbel."""
+        return rng.gumbel(size=(num_rows, self.dim)).astype(np.float32)
+
+
+def actions_of(space: ActionSpace | spaces.Space[Any]) -> Actions:
+    """The actions of a space; one that no policy head can serve is a `ValueError` of one sentence."""
+    if isinstance(space, spaces.Discrete):
+        return Choices(space)
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+        several = "number its combinations in one Discrete" if isinstance(space, spaces.MultiDiscrete) else "flatten it"
+        raise ValueError(f"The agent chooses a vector of real numbers or one of n actions, not {space}: {several} in a wrapper.")
+    if not (np.all(space.low == -1) and np.all(space.high == 1)):
+        raise ValueError(f"The policy's actions lie in [-1, 1], and those of this environment in {space}: scale them in its family.")
+    return Continuous(space)

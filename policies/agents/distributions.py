@@ -1,0 +1,152 @@
+"""Distributions over actions: what a policy head says of every row."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+LARGEST_ACTION = 1.0 - 1e-6
+"""atanh(1) is infinite, and float32 rounds tanh(9) to 1."""
+FORBIDDEN = -1e9
+"""The logit of an action that is not allowed: its probability is 0 exactly, and 0 times its logarithm is 0, which it is not for infinity."""
+
+
+@dataclass
+class TanhGaussian:
+    """a = tanh(u), u ~ N(mean, std): a density on (-1, 1)^A."""
+
+    mean: Tensor
+    log_std: Tensor
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """[..., A] the action that standard normal noise picks."""
+        return torch.tanh(self.mean + self.log_std.exp() * noise)
+
+    def sample_with_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """The same action, and its log-probability from u itself, which is exact where tanh has rounded to 1."""
+        u = self.mean + self.log_std.exp() * noise
+        return torch.tanh(u), self._log_prob(u, noise)
+
+    def mode(self) -> Tensor:
+        """[..., A] tanh of the mean."""
+        return torch.tanh(self.mean)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """[...] the log-density of an action."""
+        u = torch.atanh(action.clamp(-LARGEST_ACTION, LARGEST_ACTION))
+        return self._log_prob(u, (u - self.mean) * torch.exp(-self.log_std))
+
+    def _log_prob(self, u: Tensor, noise: Tensor) -> Tensor:
+        # log pi(a) = log N(u; mean, std) - sum log(1 - tanh(u)^2),  and  log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u))  without cancellation
+        log_normal = -0.5 * noise.square() - self.log_std - 0.5 * math.log(2.0 * math.pi)
+        return (log_normal - 2.0 * (math.log(2.0) - u - softplus(-2.0 * u))).sum(-1)
+
+
+@dataclass
+class Noisy:
+    """One action in [-1, 1]^A, to which normal noise is added; what leaves the bounds is clipped."""
+
+    action: Tensor
+    deviation: float
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """[..., A] the action with standard normal noise times the deviation."""
+        return (self.action + self.deviation * noise).clamp(-1.0, 1.0)
+
+    def mode(self) -> Tensor:
+        """[..., A] the action itself."""
+        return self.action
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """[...] the log-density of an action, as if nothing were clipped."""
+        noise = (action - self.action) / self.deviation
+        return (-0.5 * noise.square() - math.log(self.deviation) - 0.5 * math.log(2.0 * math.pi)).sum(-1)
+
+
+@dataclass
+class Gaussian:
+    """a ~ N(mean, std) in all of R^A, one number after another: environments take what lies beyond a bound as the bound."""
+
+    mean: Tensor
+    log_std: Tensor
+    """[..., A], or [A] where it is the same at every row."""
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """[..., A] the action that standard normal noise picks."""
+        return torch.addcmul(self.mean, self.log_std.exp(), noise)
+
+    def mode(self) -> Tensor:
+        """[..., A] the mean."""
+        return self.mean
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """[...] the log-density of an action."""
+        noise = (action - self.mean) * torch.exp(-self.log_std)
+        return -0.5 * noise.square().sum(-1) - (self.log_std + 0.5 * math.log(2.0 * math.pi)).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """[...] nats; one number where the deviation is the same at every row."""
+        return (self.log_std + 0.5 * math.log(2.0 * math.pi * math.e)).sum(-1)
+
+
+class Categorical:
+    """One of n actions, counted from `start`; those that a mask forbids have probability 0."""
+
+    def __init__(self, logits: Tensor, start: int = 0, mask: Tensor | None = None) -> None:
+        self._start = start
+        self.allowed: Tensor | None = None
+        """[..., n] bool; None where all are. A mask that allows nothing, as on the last row of an episode, forbids nothing."""
+        if mask is not None:
+            given = mask != 0
+            self.allowed = given | ~given.any(-1, keepdim=True)
+            logits = logits.masked_fill(~self.allowed, FORBIDDEN)
+        self.logits = logits
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """[..., n] of each action; about `FORBIDDEN` where it is not allowed."""
+        return torch.log_softmax(self.logits, -1)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """[...] the action that Gumbel noise [..., n] picks: the largest of noise plus logit has the probabilities of the softmax."""
+        return (self.logits + noise).argmax(-1) + self._start
+
+    def mode(self) -> Tensor:
+        """[...] the likeliest action."""
+        return self.logits.argmax(-1) + self._start
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """[...] of an action; padding holds 0, which need not be one, and gets some number."""
+        index = (action - self._start).clamp(0, self.logits.shape[-1] - 1)
+        return self.log_probs.gather(-1, index[..., None]).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        """[...] nats."""
+        return -(self.log_probs.exp() * self.log_probs).sum(-1)
+
+    def highest_entropy(self) -> Tensor:
+        """[...] nats: of the uniform distribution over the actions that are allowed."""
+        if self.allowed is None:
+            return torch.full_like(self.logits[..., 0], math.log(self.logits.shape[-1]))
+        return self.allowed.sum(-1).to(self.logits.dtype).log()
+
+
+class EpsilonGreedy(Categorical):
+    """The action with the highest value; but with probability epsilon one of those that are allowed, each as likely."""
+
+    def __init__(self, values: Tensor, epsilon: Tensor, start: int = 0, mask: Tensor | None = None) -> None:
+        super().__init__(values, start, mask)
+        allowed = torch.ones_like(self.logits) if self.allowed is None else self.allowed.to(values.dtype)
+        self._best = self.logits.argmax(-1)
+        best = torch.zeros_like(self.logits).scatter_(-1, self._best[..., None], 1.0)
+        probs = epsilon * allowed / allowed.sum(-1, keepdim=True) + (1.0 - epsilon) * best
+        self.logits = probs.log().clamp(min=FORBIDDEN)
+
+    def mode(self) -> Tensor:
+        """[...] the action with the highest value, though at epsilon 1 it is no likelier than others."""
+        return self._best + self._start

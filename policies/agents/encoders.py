@@ -1,0 +1,111 @@
+"""Encoders: an observation as one vector, whatever its space. An actor has one and a critic has one; memory and shortcut both read it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from buffers.base import Obs
+from envs.base import ObsSpace
+from envs.gym_spaces import MASK_KEY
+
+SMALL = 8
+"""A picture is halved until no side is longer than this."""
+CHANNELS = (16, 32)
+"""Of the first convolution, and of all others."""
+
+
+class Encoder(nn.Module, ABC):
+    """[..., *shape] -> [..., out_dim]."""
+
+    out_dim: int
+
+    @abstractmethod
+    def forward(self, obs: Obs) -> Tensor:
+        """The observation as the networks read it."""
+
+
+class Vector(Encoder):
+    """A vector as it is, as float32; any other array that is no picture is read as one."""
+
+    def __init__(self, space: spaces.Box) -> None:
+        super().__init__()
+        self._ndim = len(space.shape)
+        self.out_dim = int(torch.Size(space.shape).numel())
+
+    def forward(self, obs: Obs) -> Tensor:
+        """No parameters."""
+        assert isinstance(obs, Tensor)
+        if self._ndim == 1:
+            return obs.float()
+        return obs.float().reshape(*obs.shape[: obs.dim() - self._ndim], self.out_dim)
+
+
+class Picture(Encoder):
+    """Convolutions [h, w, c]: 3x3, with ReLU, by steps of two while the picture is large; then one layer to `size` features.
+
+    Whole numbers of a byte become [0, 1] here, so that they stay bytes in the replay.
+    """
+
+    def __init__(self, space: spaces.Box, size: int) -> None:
+        super().__init__()
+        height, width, channels = space.shape
+        self._scale = 1.0 / 255.0 if space.dtype == "uint8" else 1.0
+        self._shape = space.shape
+        layers: list[nn.Module] = []
+        while max(height, width) > SMALL or len(layers) < 2 * len(CHANNELS):
+            stride = 2 if max(height, width) > SMALL else 1
+            wanted = CHANNELS[min(len(layers) // 2, len(CHANNELS) - 1)]
+            layers += [nn.Conv2d(channels, wanted, kernel_size=3, stride=stride, padding=1), nn.ReLU()]
+            height, width, channels = -(-height // stride), -(-width // stride), wanted
+        self.net = nn.Sequential(*layers, nn.Flatten(), nn.Linear(height * width * channels, size), nn.ReLU())
+        self.out_dim = size
+
+    def forward(self, obs: Obs) -> Tensor:
+        """All pictures in one call."""
+        assert isinstance(obs, Tensor)
+        pictures = obs.reshape(-1, *self._shape).permute(0, 3, 1, 2).float() * self._scale
+        return self.net(pictures).reshape(*obs.shape[:-3], self.out_dim)
+
+
+class Parts(Encoder):
+    """The parts of a Dict, each by its own encoder, side by side."""
+
+    def __init__(self, parts: dict[str, spaces.Box], picture_embedding: int) -> None:
+        super().__init__()
+        self._keys = tuple(parts)
+        self.parts = nn.ModuleList(_encoder(space, picture_embedding) for space in parts.values())  # in a ModuleDict not every key would do
+        self.out_dim = sum(int(part.out_dim) for part in self.parts)  # pyright: ignore[reportArgumentType]
+
+    def forward(self, obs: Obs) -> Tensor:
+        """The mask of actions is not an observation."""
+        assert isinstance(obs, dict)
+        return torch.cat([part(obs[key]) for key, part in zip(self._keys, self.parts, strict=True)], -1)
+
+
+def encoder_of(space: ObsSpace, picture_embedding: int) -> Encoder:
+    """The encoder of an observation space."""
+    parts = readable_parts(space)
+    return Parts(parts, picture_embedding) if isinstance(space, spaces.Dict) else _encoder(parts[""], picture_embedding)
+
+
+def readable_parts(space: ObsSpace) -> dict[str, spaces.Box]:
+    """What there is to encode, by key; a `ValueError` of one sentence where there is something else, or nothing."""
+    given = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
+    given.pop(MASK_KEY, None)
+    parts = {key: part for key, part in given.items() if isinstance(part, spaces.Box)}
+    if not parts or len(parts) < len(given):
+        raise ValueError(f"The agent reads vectors and pictures, or a Dict of them, not {space}: make them arrays in its family.")
+    return parts
+
+
+def mask_of(obs: Obs) -> Tensor | None:
+    """[..., n] which actions are allowed, where the observation says so."""
+    return obs.get(MASK_KEY) if isinstance(obs, dict) else None
+
+
+def _encoder(space: spaces.Box, picture_embedding: int) -> Encoder:
+    return Picture(space, picture_embedding) if len(space.shape) == 3 else Vector(space)

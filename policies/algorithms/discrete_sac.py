@@ -1,0 +1,72 @@
+"""DiscreteSAC: soft actor-critic with one output of policy and critics for each action (after Christodoulou 2019, arXiv:1910.07207)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from policies.agents.actions import ActionKind, Choices
+from policies.agents.agent import Agent
+from policies.agents.base import AgentSpec
+from policies.agents.heads import QOfChoicesHead
+from policies.algorithms.off_policy import At
+from policies.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
+from utils.options import option
+
+
+@dataclass
+class DiscreteSACConfig(SoftActorCriticConfig):
+    """Options of DiscreteSAC."""
+
+    target_entropy_ratio: float = option(0.3, "the entropy that a tuned temperature aims at, as a part of the most there can be", above=0, high=1)
+
+
+class DiscreteSAC(SoftActorCritic):
+    """Actions 1..n. Nothing is sampled in an update: with n probabilities and n values at every row, all expectations are exact sums.
+
+        V(h, s)  = sum_a pi(a | h, s) (min_i Q_i(h, s, a) - alpha log pi(a | h, s))
+        J_Q      = E[(Q_i(h, s, a) - r' - gamma c V'(h', s'))^2],  i = 1..N
+        J_pi     = -E[V(h, s)], through pi only
+        J(alpha) = E[alpha (entropy of pi(. | h, s) - ratio * log n)]
+
+    An action that `action_mask` forbids has probability 0: it is in no sum, never taken, and n counts those that are allowed at the row.
+
+    A tuned temperature finds the scale of the rewards by itself, where a fixed one that suits rewards of 1 per step drowns a single one at the
+    end of a trial. But it keeps the policy's entropy up everywhere, also where the best action is long known, and rises with the returns until
+    it does; for delayed rewards it is published to end with no gradient left. Then set a lower ratio, or fix `temperature`.
+    """
+
+    Config = DiscreteSACConfig
+    config: DiscreteSACConfig
+    serves = (ActionKind.discrete,)
+
+    def __init__(self, config: DiscreteSACConfig, agent: Agent, *, seed: int) -> None:
+        super().__init__(config, agent, seed=seed)
+        assert isinstance(agent.actions, Choices)
+        self._choices = agent.actions
+
+    @classmethod
+    def make_agent(cls, config: DiscreteSACConfig, spec: AgentSpec) -> Agent:
+        """An agent whose critics estimate Q of every action."""
+        cls.check(config, spec)
+        return Agent(spec, partial(QOfChoicesHead, critics=config.critics))
+
+    def soft_value(self, critic: At, actor: At, temperature: Tensor, believed: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """Over all actions."""
+        log_probs = actor().log_probs
+        probs = log_probs.exp()
+        log_prob = (probs * log_probs).sum(-1)
+        return (probs * believed(critic())).sum(-1) - temperature * log_prob, log_prob
+
+    def q_taken(self, critic: At, action: Tensor) -> Tensor:
+        """The action picks one of the critic's outputs."""
+        return self._choices.taken(critic(), action)
+
+    def target_entropy(self, actor: At) -> Tensor:
+        """A part of the highest entropy that the mask allows at each row."""
+        anything = torch.zeros(len(actor.seen.obs), self._choices.outputs, device=self.device)
+        return self.config.target_entropy_ratio * self._choices.distribution(anything, actor.seen.mask).highest_entropy()

@@ -1,0 +1,292 @@
+"""What off-policy algorithms share: rows that train, an ensemble of critics with a target, an optimiser for each owner, and one update of all.
+
+From each row that trains, a transition (h, s, a, r', h', s'): h is what is remembered, s the observation, and s' the row whose value follows
+(policies/returns.py). The critics Q_1..Q_N learn
+
+    y   = r' + gamma c V'(h', s')                        c is 0 where the return stops and nothing follows
+    J_Q = E[(Q_i(h, s, a) - y)^2],  i = 1..N
+
+where an algorithm says what V' is by its target critic, which follows by tau. With `critics` N > 2 and `critics_in_target` M < N this is the
+ensemble of REDQ (Chen et al. 2021, arXiv:2101.05982): V' takes the smallest of M critics drawn anew in each update, and the policy climbs the mean of
+all. Where M = N all count: the smallest of the two is the clipped double Q of TD3 and SAC.
+
+Policy and temperature learn in one update of `policy_delay`, and where the policy has a target too, targets follow then, as in TD3. All gradients
+of an update are taken where the parameters stood before it. Where actor and critic share what is seen and remembered, it is the critic's: the actor
+reads it, and its gradient stops there.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+from buffers.base import Batch, Needs, Sample
+from policies.agents.agent import Agent, Network
+from policies.agents.base import AgentConfig, Arch, Seen, pick
+from policies.algorithms.base import Algorithm, AlgorithmConfig, ReturnHorizon, groups_of
+from policies.algorithms.lanes import First, Second, both
+from policies.returns import successor
+from utils.options import option
+
+
+@dataclass
+class OffPolicyConfig(AlgorithmConfig):
+    """Options of all off-policy algorithms."""
+
+    batch_size: int = option(32, "trials (or windows) in a batch, for agents that remember", low=1)
+    transitions_batch_size: int = option(256, "transitions in a batch, for Markov agents", low=1)
+    window: int = option(0, "rows of a trial to train on at once, its memory empty before what it reads of them; 0 takes whole trials", low=0)
+    burn_in: int = option(0, "rows before a window that its memory reads first, and that do not train", low=0)
+    tau: float = option(0.005, "how far the target critic moves towards the critic in each update", above=0, high=1)
+    critics: int = option(2, "estimates of Q, each by a head of its own", low=1)
+    critics_in_target: int = option(2, "the smallest of so many of them, drawn in each update, is believed in targets (REDQ: 2 of 10)", low=1)
+    max_grad_norm: float | None = option(None, "clip the gradient norms of actor and critic; null does not", above=0)
+
+
+@dataclass
+class ActorCriticConfig(OffPolicyConfig):
+    """Options of those that have a policy beside their critic."""
+
+    policy_delay: int = option(1, "the policy learns in one of so many updates", low=1)
+
+
+@dataclass
+class Selected:
+    """The rows that train, and the rows whose value follows them: flat row numbers [M] into [T * B]."""
+
+    rows: Tensor
+    successors: Tensor
+    carries: Tensor
+    next_reward: Tensor
+
+
+class At(NamedTuple):
+    """A network at some rows, [M]: called as its head, but for what it sees there."""
+
+    head: nn.Module
+    seen: Seen
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        """A distribution of an actor; Q [N, M] or [N, M, n] of a critic."""
+        return self.head(self.seen, *inputs)
+
+
+class OffPolicy(Algorithm):
+    """Owns the agent's parameters, a target critic (and a target actor, where `target_policy` says so), and an optimiser for each owner.
+
+    A subclass says what is the value of a row (`next_value`), which of the critic's numbers belong to an action (`q_taken`), and what its policy
+    minimises (`policy_losses`).
+    """
+
+    config: Any
+    target_policy: ClassVar[bool] = False
+    """Do targets ask a policy that follows by tau, or the policy as it is?"""
+
+    def __init__(self, config: Any, agent: Agent, *, seed: int) -> None:
+        self.config = config
+        self.agent = agent
+        self._leaders = nn.ModuleList([agent.critic, agent.actor] if self.target_policy else [agent.critic])
+        self._followers = deepcopy(self._leaders).requires_grad_(False)
+        self.device = next(agent.parameters()).device
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+        self.policy_delay = config.policy_delay if isinstance(config, ActorCriticConfig) else 1
+        self.updates = 0
+        self.policy_metrics: dict[str, Tensor] = {}
+        """Of the last update in which the policy learned."""
+        self.parameters: dict[str, list[Tensor]] = {}
+        self.optimizers: dict[str, torch.optim.Optimizer] = {}
+        for name, owned in agent.owned().items():
+            self.own(name, owned)
+
+    def own(self, name: str, parameters: Sequence[Tensor]) -> None:
+        """An optimiser for these parameters, if there are any; it minimises the loss of that name."""
+        if parameters:
+            self.parameters[name] = list(parameters)
+            groups = groups_of(parameters, self.agent, self.config)
+            self.optimizers[name] = torch.optim.Adam(groups, lr=self.config.learning_rate, fused=self.device.type != "mps")
+
+    @classmethod
+    def needs(cls, config: Any, arch: Arch) -> Needs:
+        """Transitions for Markov agents; whole trials, or windows of them, where somebody remembers."""
+        if arch is Arch.Markov:
+            return Needs(on_policy=False, sample=Sample.transitions, batch_size=config.transitions_batch_size)
+        sample = Sample.windows if config.window else Sample.trials
+        return Needs(on_policy=False, sample=sample, batch_size=config.batch_size, window=config.window, burn_in=config.burn_in)
+
+    @classmethod
+    def problems(cls, config: Any, agent: AgentConfig) -> Iterator[str]:
+        """Ensembles and windows."""
+        yield from super().problems(config, agent)
+        if config.critics_in_target > config.critics:
+            yield f"algorithm.critics_in_target={config.critics_in_target} is more than algorithm.critics={config.critics}."
+        if config.burn_in and not config.window and agent.arch is not Arch.Markov:
+            yield f"algorithm.burn_in={config.burn_in} goes before a window, and algorithm.window=0 takes whole trials."
+
+    @property
+    def target(self) -> Network:
+        """The target critic."""
+        return self._followers[0]  # pyright: ignore[reportReturnType]
+
+    @property
+    def target_actor(self) -> Network:
+        """The actor that targets ask."""
+        return self._followers[1] if self.target_policy else self.agent.actor  # pyright: ignore[reportReturnType]
+
+    # -- what an algorithm says ----------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def next_value(self, critic: At, actor: At) -> Tensor:
+        """[M] V' of rows, by the target critic, and by the actor that `target_policy` names; no gradient is kept."""
+
+    @abstractmethod
+    def q_taken(self, critic: At, action: Tensor) -> Tensor:
+        """[N, M] all estimates of the actions that were taken."""
+
+    @abstractmethod
+    def policy_losses(self, critic: At, actor: At) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """({owner: loss}, other metrics): what all owners but the critic minimise; the critic's parameters get no gradient from them."""
+
+    def smallest(self, q: Tensor) -> Tensor:
+        """[N, M] -> [M] the estimate that targets believe."""
+        if self.all_count:
+            return q.min(0).values
+        drawn = torch.randperm(len(q), generator=self.generator, device=self.device)[: self.config.critics_in_target]
+        return q[drawn].min(0).values
+
+    @property
+    def all_count(self) -> bool:
+        """Every critic is in every target."""
+        return self.config.critics_in_target >= self.config.critics
+
+    # -- one update ----------------------------------------------------------------------------------------------------------------------
+
+    def update(self, batch: Batch) -> dict[str, Tensor]:
+        """One step of the critic, and of the policy if it is its turn."""
+        batch = self.agent.read(batch)
+        selected = self._select(batch)
+        learns = self.updates % self.policy_delay == 0
+        (critic, q), (actor, target) = self._see(batch, selected, learns)
+        losses = {"critic": mse_loss(q, target.expand_as(q))}
+        # All gradients before the first step: a fused optimiser changes parameters without autograd noticing.
+        _, (policy_losses, said) = self._both(
+            batch, lambda: self._differentiate("critic", losses["critic"]), lambda: self._differentiate_policy(selected, critic, actor, learns)
+        )
+        losses |= policy_losses
+        metrics = {f"{name}_loss": loss.detach() for name, loss in losses.items()}
+        metrics |= {f"{name}_grad_norm": self._step(name) for name in losses}
+        if learns or not self.target_policy:
+            self._follow()
+        self.updates += 1
+        of_critic = {name: metrics.pop(name) for name in ("critic_loss", "critic_grad_norm")} | {"q": q.detach().mean()}
+        if learns:
+            self.policy_metrics = metrics | {name: value.detach() for name, value in said.items()}
+        return of_critic | self.policy_metrics  # the same names in every update, so that their means are means
+
+    def _see(self, batch: Batch, selected: Selected, learns: bool) -> tuple[tuple[Seen, Tensor], tuple[Seen | None, Tensor]]:
+        """(what the critic sees, Q of what was done), (what the actor sees, targets)."""
+
+        def of_critic() -> tuple[Seen, Tensor]:
+            seen = self.agent.critic.unroll(batch, batch.state if self.agent.shares else None)
+            return seen, self.q_taken(At(self.agent.critic.head, seen.pick(selected.rows)), pick(batch.action, selected.rows))
+
+        def of_actor(critic: Seen | None) -> tuple[Seen | None, Tensor]:
+            actor = self._actor_sees(batch, critic, learns)
+            return actor, self.targets(batch, selected, actor)
+
+        if self.agent.shares:
+            critic = of_critic()
+            return critic, of_actor(critic[0])
+        return self._both(batch, of_critic, lambda: of_actor(None))
+
+    def _differentiate_policy(
+        self, selected: Selected, critic: Seen, actor: Seen | None, learns: bool
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The losses of all owners but the critic, differentiated, and other metrics."""
+        if not learns or actor is None:
+            return {}, {}
+        at = [At(network.head, seen.pick(selected.rows)) for network, seen in ((self.agent.critic, critic.detach()), (self.agent.actor, actor))]
+        losses, said = self.policy_losses(*at)
+        for name, loss in losses.items():
+            self._differentiate(name, loss)
+        return losses, said
+
+    def _both(self, batch: Batch, first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
+        """Side by side, if it pays; all that is drawn is drawn by the second."""
+        return both(first, second, rows=batch.reward.numel(), device=self.device)
+
+    def _select(self, batch: Batch) -> Selected:
+        config, (_, columns) = self.config, batch.shape
+        whole_trial = config.return_horizon is ReturnHorizon.trial
+        index, carries = successor(batch, whole_trial=whole_trial, timeout_bootstrap=config.timeout_bootstrap)
+        flat = index * columns + torch.arange(columns, device=index.device)
+        rows = batch.trains.flatten().nonzero().squeeze(1)
+        return Selected(rows, pick(flat, rows), pick(carries, rows), pick(batch.reward, rows + columns))
+
+    def _actor_sees(self, batch: Batch, critic: Seen | None, learns: bool) -> Seen | None:
+        """What the actor reads of all rows: with gradients where it learns; what the critic sees, where they share it; None if nobody asks."""
+        if critic is not None:
+            return critic.detach()
+        if not learns and self.target_policy:
+            return None
+        with torch.set_grad_enabled(learns):
+            return self.agent.actor.unroll(batch, batch.state)
+
+    @torch.no_grad()
+    def targets(self, batch: Batch, selected: Selected, actor: Seen | None) -> Tensor:
+        """[M] y = r' + gamma c V'(h', s'); `actor` is what the actor sees, for a value that asks the policy as it is."""
+        rows = selected.successors
+        critic = self.target.unroll(batch, batch.state if self.agent.shares else None)
+        if self.target_policy:
+            actor = critic if self.agent.shares else self.target_actor.unroll(batch, batch.state)
+        assert actor is not None
+        value = self.next_value(At(self.target.head, critic.pick(rows)), At(self.target_actor.head, actor.pick(rows)))
+        return selected.next_reward + self.config.discount * selected.carries * value
+
+    def _differentiate(self, name: str, loss: Tensor) -> None:
+        """Gradients of what one optimiser owns; `inputs` keeps them from everything that others own."""
+        self.optimizers[name].zero_grad()
+        loss.backward(inputs=self.parameters[name])
+
+    def _step(self, name: str) -> Tensor:
+        """One step of one optimiser; the norm of its gradient."""
+        owned = self.parameters[name]
+        norm = nn.utils.get_total_norm([parameter.grad for parameter in owned if parameter.grad is not None])
+        if self.config.max_grad_norm is not None and name in ("critic", "actor"):
+            nn.utils.clip_grads_with_norm_(owned, self.config.max_grad_norm, norm)
+        self.optimizers[name].step()
+        return norm
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        for old, new in zip(self._followers.parameters(), self._leaders.parameters(), strict=True):
+            old.lerp_(new, self.config.tau)
+        for old, new in zip(self._followers.buffers(), self._leaders.buffers(), strict=True):
+            old.copy_(new)
+
+    # -- what goes on in another process -------------------------------------------------------------------------------------------------
+
+    def _modules(self) -> Iterator[tuple[str, Any]]:
+        yield "agent", self.agent
+        yield "targets", self._followers
+        for name, optimizer in self.optimizers.items():
+            yield f"{name}_optimizer", optimizer
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain numbers only, which torch.load(weights_only=True) reads."""
+        parts = {name: module.state_dict() for name, module in self._modules()}
+        return {**parts, "generator": self.generator.get_state(), "updates": self.updates, "policy_metrics": dict(self.policy_metrics)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `state_dict`."""
+        for name, module in self._modules():
+            module.load_state_dict(state[name])
+        self.generator.set_state(state["generator"].cpu())
+        self.updates = state["updates"]
+        self.policy_metrics = {name: value.to(self.device) for name, value in state["policy_metrics"].items()}

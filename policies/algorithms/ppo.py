@@ -1,0 +1,207 @@
+"""PPO: clipped policy gradients (Schulman et al. 2017, arXiv:1707.06347) on whole trials, which with a memory is RL^2 (Duan et al. 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from buffers.base import Batch, Needs, Sample
+from policies.agents.actions import ActionKind, Actions
+from policies.agents.agent import Agent
+from policies.agents.base import AgentSpec, Arch
+from policies.agents.distributions import Categorical, Gaussian
+from policies.agents.heads import GaussianHead, HeadSizes, PolicyHead, ValueHead
+from policies.algorithms.base import Algorithm, AlgorithmConfig, ReturnHorizon, groups_of
+from policies.memory.base import Memory
+from policies.returns import advantages
+from utils.options import option
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+@dataclass
+class PPOConfig(AlgorithmConfig):
+    """Options of PPO."""
+
+    discount: float = option(0.97, "gamma, per env step", low=0, high=1)
+    learning_rate: float = option(7e-4, "step size of the optimiser", above=0)
+    trace: float = option(0.9, "lambda of the advantages: 0 believes the value of the next row, 1 the rewards to the end", low=0, high=1)
+    epochs: int = option(3, "times that the rows of an iteration are gone through", low=1)
+    minibatches: int = option(4, "gradient steps in each of them; each takes whole columns of rows", low=1)
+    clip: float = option(0.2, "how far the probability of an action may move from what it was, as a ratio, before it counts no more", above=0)
+    clip_value: float | None = option(None, "the same for values, in units of the scaled return; null does not", above=0)
+    value_weight: float = option(0.5, "weight of the value's loss beside the policy's", low=0)
+    entropy_weight: float = option(0.002, "weight of the policy's entropy", low=0)
+    max_grad_norm: float | None = option(0.5, "clip the norm of the gradient; null does not", above=0)
+    init_deviation: float = option(1.0, "deviation of continuous actions at first", above=0)
+    parts: int | None = option(
+        None, "parts of a minibatch whose gradients are found side by side, on a CPU, and added; null: 2, or 1 where the memory would not gain", low=1
+    )
+
+
+class PPO(Algorithm):
+    """On-policy. One update of the rows that the present policy collected, and they are forgotten; one optimiser of everything.
+
+    Before its first step an update goes through all rows once, without gradients, for log pi_old and V_old: acting need not record them.
+    With A of `policies.returns.advantages`, brought to mean 0 and deviation 1 over the rows that train, and R = A + V_old from before that,
+    each step descends, over the rows of some columns (whole trials, one after another),
+
+        L = -E[min(rho A, clip(rho, 1 - c, 1 + c) A)] + w_v / 2 E[(V - R)^2] - w_e E[entropy of pi],    rho = pi(a | h) / pi_old(a | h)
+
+    Which columns, is drawn anew in each epoch. The gradient of a minibatch is the sum of those of its parts, each found in a thread of its own:
+    a sum of the same numbers wherever and whenever they run, so it is as reproducible as one, and on two cores takes little more than half the
+    time. Continuous actions are Gaussian, with a deviation that no row decides; what lies beyond a bound acts as the bound, and the memory
+    reads what was sent. Values need rewards of a known size: `agent.normalise_reward`.
+    """
+
+    Config = PPOConfig
+    serves = (ActionKind.continuous, ActionKind.discrete)
+
+    def __init__(self, config: PPOConfig, agent: Agent, *, seed: int) -> None:
+        self.config = config
+        self.agent = agent
+        self.parameters = list(agent.parameters())
+        groups = groups_of(self.parameters, agent, config)
+        self.optimizer = torch.optim.Adam(groups, lr=config.learning_rate, eps=1e-5, fused=self.parameters[0].device.type != "mps")
+        self.generator = torch.Generator().manual_seed(seed)
+        gains = all(part.in_long_calls for part in agent.modules() if isinstance(part, Memory))
+        self._parts = 1 if self.parameters[0].device.type != "cpu" else config.parts or 1 + gains
+
+    @classmethod
+    def needs(cls, config: PPOConfig, arch: Arch) -> Needs:
+        """All trials of a wave, once."""
+        return Needs(on_policy=True, sample=Sample.trials, batch_size=0)
+
+    @classmethod
+    def make_agent(cls, config: PPOConfig, spec: AgentSpec) -> Agent:
+        """An agent whose critic estimates V."""
+        cls.check(config, spec)
+
+        def policy(sizes: HeadSizes, actions: Actions) -> nn.Module:
+            if actions.kind is ActionKind.continuous:
+                return GaussianHead(sizes, config.init_deviation)
+            return PolicyHead(sizes, actions, last_gain=0.01)
+
+        return Agent(spec, ValueHead, policy, extras=cls.needs(config, spec.config.arch).extras)
+
+    def update(self, batch: Batch) -> dict[str, Tensor]:
+        """All epochs over these rows."""
+        sums: dict[str, Tensor] = {}
+        steps = 0
+        with ThreadPoolExecutor(self._parts) as threads:
+            batch = self._judged(self.agent.read(batch), threads)
+            for _ in range(self.config.epochs):
+                for columns in self._minibatches(batch.shape[1]):
+                    _add(sums, self._step(batch, columns, threads))
+                    steps += 1
+        target, value = (batch.extras[name][batch.trains] for name in ("target", "value"))
+        explained = 1.0 - (target - value).var(correction=0) / target.var(correction=0).clamp(min=1e-8)
+        return {name: total / steps for name, total in sums.items()} | {"explained_variance": explained, "value": value.mean()}
+
+    @torch.no_grad()
+    def _judged(self, batch: Batch, threads: Executor) -> Batch:
+        """The same rows, with what the present policy and values say of them."""
+        config, trains = self.config, batch.trains
+        parts = self._split(torch.arange(batch.shape[1], device=trains.device))
+        said = batch.reward.new_zeros(2, *batch.shape)
+        for columns, found in zip(parts, _side_by_side(self._say, [batch.columns(part) for part in parts], threads), strict=True):
+            said[:, : found.shape[1], columns] = found
+        log_prob, value = said
+        whole_trial = config.return_horizon is ReturnHorizon.trial
+        advantage = advantages(
+            batch, value, discount=config.discount, trace=config.trace, whole_trial=whole_trial, timeout_bootstrap=config.timeout_bootstrap
+        )
+        deviation, mean = torch.std_mean(advantage[trains], correction=0)
+        normal = torch.where(trains, (advantage - mean) / (deviation + 1e-8), 0.0)
+        return replace(batch, extras={"log_prob": log_prob, "value": value, "target": advantage + value, "advantage": normal})
+
+    @torch.no_grad()
+    def _say(self, batch: Batch) -> Tensor:
+        """[2, T, B] log-probabilities of what was done, and values."""
+        policy, value = self._look(batch)
+        return torch.stack([policy.log_prob(batch.action), value])
+
+    def _look(self, batch: Batch) -> tuple[Gaussian | Categorical, Tensor]:
+        actor, critic = self.agent.see(batch)
+        return self.agent.actor.head(actor), self.agent.critic.head(critic)
+
+    def _minibatches(self, columns: int) -> tuple[Tensor, ...]:
+        """Numbers of columns, each once."""
+        order = torch.randperm(columns, generator=self.generator).to(self.parameters[0].device)
+        return order.tensor_split(min(self.config.minibatches, columns))
+
+    def _split(self, columns: Tensor) -> tuple[Tensor, ...]:
+        return columns.tensor_split(min(self._parts, len(columns)))
+
+    def _step(self, batch: Batch, columns: Tensor, threads: Executor) -> dict[str, Tensor]:
+        """One step of the optimiser on these columns."""
+        total = batch.trains[:, columns].sum()
+
+        def differentiate(part: Tensor) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+            loss, metrics = self._loss(batch.columns(part), total)
+            gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+            return gradients, {name: value.detach() for name, value in metrics.items()}
+
+        metrics: dict[str, Tensor] = {}
+        found = _side_by_side(differentiate, self._split(columns), threads)
+        for parameter, *gradients in zip(self.parameters, *(gradients for gradients, _ in found), strict=True):
+            # Contiguous as the parameter is: a fused optimiser goes by memory, not by strides, and would mix up what is transposed.
+            parameter.grad = sum(gradients[1:], start=gradients[0]).contiguous()
+        for _, said in found:
+            _add(metrics, said)
+        metrics["grad_norm"] = norm = nn.utils.get_total_norm([parameter.grad for parameter in self.parameters if parameter.grad is not None])
+        if self.config.max_grad_norm is not None:
+            nn.utils.clip_grads_with_norm_(self.parameters, self.config.max_grad_norm, norm)
+        self.optimizer.step()
+        return metrics
+
+    def _loss(self, batch: Batch, total: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The part of these rows in a mean over `total` rows that train."""
+        config, old, weight = self.config, batch.extras, batch.trains / total
+
+        def mean(values: Tensor) -> Tensor:
+            return (values * weight).sum()
+
+        policy, value = self._look(batch)
+        log_ratio = torch.where(batch.trains, policy.log_prob(batch.action) - old["log_prob"], 0.0)
+        ratio = log_ratio.exp()
+        held = ratio.clamp(1 - config.clip, 1 + config.clip)
+        gain = mean(torch.minimum(ratio * old["advantage"], held * old["advantage"]))
+        error = (value - old["target"]).square()
+        if config.clip_value is not None:
+            near = old["value"] + (value - old["value"]).clamp(-config.clip_value, config.clip_value)
+            error = torch.maximum(error, (near - old["target"]).square())
+        value_loss = 0.5 * mean(error)
+        entropy = mean(policy.entropy().expand(batch.shape))
+        with torch.no_grad():
+            # kl(pi_old || pi) as E[rho - 1 - log rho], of which no term is negative (Schulman 2020)
+            changes = {"approx_kl": mean(ratio - 1 - log_ratio), "clip_fraction": mean((ratio != held).float())}
+        loss = config.value_weight * value_loss - gain - config.entropy_weight * entropy
+        return loss, {"policy_loss": -gain, "value_loss": value_loss, "entropy": entropy, **changes}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Parameters, optimiser, and the stream that draws the minibatches."""
+        return {"agent": self.agent.state_dict(), "optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of `state_dict`."""
+        self.agent.load_state_dict(state["agent"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.generator.set_state(state["generator"].cpu())
+
+
+def _side_by_side(function: Callable[[S], T], items: Sequence[S], threads: Executor) -> list[T]:
+    """[function(item) ...], the first in this thread."""
+    others = [threads.submit(function, item) for item in items[1:]]
+    return [function(items[0]), *(other.result() for other in others)]
+
+
+def _add(sums: dict[str, Tensor], more: dict[str, Tensor]) -> None:
+    for name, value in more.items():
+        sums[name] = sums[name] + value if name in sums else value
