@@ -93,7 +93,7 @@ class Needs:
     on_policy: bool
     sample: Sample
     batch_size: int
-    """Columns of a batch."""
+    """Columns of a batch; 0: all that there are."""
     window: int = 0
     """Training rows of a window."""
     burn_in: int = 0

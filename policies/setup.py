@@ -14,7 +14,7 @@ from buffers.base import Needs
 from buffers.replay import Replay
 from envs.backends.auto import Choice, choose
 from envs.backends.base import BackendConfig
-from envs.base import EnvSpec, Layout, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Layout, TaskFamily
 from envs.meta.make_env import make_family
 from policies.agents.agent import Agent, check_spaces
 from policies.agents.base import PolicyRows
@@ -38,9 +38,12 @@ def slots_of(config: Config) -> int:
     return config.num_slots or (MOST_SLOTS if needs_of(config).on_policy else min(config.train.num_rollouts_per_iter, MOST_SLOTS))
 
 
-def wave_of(config: Config) -> tuple[int, int | None]:
-    """(the most trials of an iteration, the env steps after which no more are started): with a budget, trials may be short and so many."""
-    train, longest = config.train, config.env.max_rollouts_per_task * config.env.max_episode_steps
+def wave_of(config: Config, env: EnvConfig) -> tuple[int, int | None]:
+    """(the most trials of an iteration, the env steps after which no more are started): with a budget, trials may be short and so many.
+
+    `env` is the family's own config: some settle H themselves.
+    """
+    train, longest = config.train, env.max_rollouts_per_task * env.max_episode_steps
     budget = train.num_env_steps_per_iter
     if budget is None and needs_of(config).on_policy:
         budget = slots_of(config) * longest
@@ -108,7 +111,7 @@ def replay_shape(config: Config, family: TaskFamily) -> dict[str, Any]:
     return {
         "obs_space": layout_of(config, spec).obs_space,
         "action_space": spec.action_space,
-        "capacity_trials": max(0 if needs_of(config).on_policy else in_capacity, wave_of(config)[0], train.num_init_rollouts_pool),
+        "capacity_trials": max(0 if needs_of(config).on_policy else in_capacity, wave_of(config, env)[0], train.num_init_rollouts_pool),
         "rows_per_trial": env.max_rollouts_per_task * (env.max_episode_steps + 1),
     }
 

@@ -45,7 +45,7 @@ class Training:
             self._earn_updates(learner.counters.env_steps)
 
     def _collect(self) -> None:
-        most, budget = wave_of(self._config)
+        most, budget = wave_of(self._config, self._learner.family.config)
         result = self._learner.collect(most, False, self._learner.train_env_parallel, budget)
         self._learner.counters.iteration += 1
         self._note("train", result)

@@ -15,10 +15,11 @@ from envs.base import EnvConfig, EnvSpec, Group, Reference, Split, TaskFamily
 from envs.meta.ant import ANT, FORCES, HEALTHY_Z, AntShard, contact_cost
 from envs.meta.kernels import split_uniforms, sum_columns
 from envs.meta.mujoco_shard import At
-from utils.options import option
+from utils.options import OptionError, option
 
 RADII = (3.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.3)
 """The radius of the goal at the levels 0 to 6."""
+STANDARD_LEVEL = 4
 
 
 class Variant(Enum):
@@ -51,7 +52,7 @@ class AntGoalConfig(EnvConfig):
 
     family: str = "AntGoal"
     variant: Variant = option(Variant.dense, "dense, sparse, level: goals within 3; semicircle, semicircle_sparse, circle: goals at distance 1")
-    level: int = option(4, "of variant=level: the goal's radius, from 0 (3.0, felt nearly everywhere) to 6 (0.3)", low=0, high=6)
+    level: int = option(STANDARD_LEVEL, "of variant=level: the goal's radius, from 0 (3.0, felt nearly everywhere) to 6 (0.3)", low=0, high=6)
     contacts: bool = option(False, "observe the contact forces and subtract their cost, which were zeros in most published runs")
 
 
@@ -87,6 +88,8 @@ class AntGoal(TaskFamily):
 
     def __init__(self, config: AntGoalConfig) -> None:
         super().__init__(config)
+        if config.level != STANDARD_LEVEL and config.variant is not Variant.level:
+            raise OptionError(f"AntGoal: level={config.level} is the radius of variant=level, and variant={config.variant.name} has its own.")
         known = (config.variant, config.contacts, config.max_episode_steps) == (Variant.dense, False, 200)
         self.spec = EnvSpec(
             name="AntGoal",

@@ -62,6 +62,8 @@ class GridNavi(TaskFamily):
         super().__init__(config)
         if config.variant is GridVariant.hall and config.door_every >= config.size:
             raise OptionError(f"GridNavi: a hall of size={config.size} with door_every={config.door_every} has no door.")
+        if config.variant is not GridVariant.hall and config.door_every != 1:
+            raise OptionError(f"GridNavi: door_every={config.door_every} is of the hall's doors: it needs variant=hall.")
         self._plan = _plan_of(config)
         self._goals = _goals_of(config)
         known = (config.variant, config.size, config.max_episode_steps, config.door_every)

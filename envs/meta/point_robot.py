@@ -107,6 +107,8 @@ class PointRobot(TaskFamily):
         super().__init__(config)
         if config.arcs is not Arcs.same and config.goals is not Goals.circle:
             raise OptionError(f"PointRobot: arcs={config.arcs.name} are parts of the whole circle: they need goals=circle.")
+        if config.goals is Goals.square and (config.circle_radius != 1.0 or config.test_circle_radius is not None):
+            raise OptionError("PointRobot: goals=square has no circle: leave circle_radius and test_circle_radius out.")
         known = [reference for options, reference in _REFERENCES if _own(PointRobotConfig(**options)) == _own(config)]
         self.spec = EnvSpec(
             name="PointRobot",

@@ -21,6 +21,9 @@ from policies.memory.base import Memory
 from policies.returns import advantages
 from utils.options import option
 
+FEWEST_ROWS = 1000
+"""Of a part: with fewer, handing it to a thread costs more than it saves."""
+
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -41,7 +44,7 @@ class PPOConfig(AlgorithmConfig):
     max_grad_norm: float | None = option(0.5, "clip the norm of the gradient; null does not", above=0)
     init_deviation: float = option(1.0, "deviation of continuous actions at first", above=0)
     parts: int | None = option(
-        None, "parts of a minibatch whose gradients are found side by side, on a CPU, and added; null: 2, or 1 where the memory would not gain", low=1
+        None, "parts of a minibatch whose gradients are found side by side and added; null: 2 on a CPU, or 1 where that would not gain", low=1
     )
 
 
@@ -70,8 +73,7 @@ class PPO(Algorithm):
         groups = groups_of(self.parameters, agent, config)
         self.optimizer = torch.optim.Adam(groups, lr=config.learning_rate, eps=1e-5, fused=self.parameters[0].device.type != "mps")
         self.generator = torch.Generator().manual_seed(seed)
-        gains = all(part.in_long_calls for part in agent.modules() if isinstance(part, Memory))
-        self._parts = 1 if self.parameters[0].device.type != "cpu" else config.parts or 1 + gains
+        self._gains = self.parameters[0].device.type == "cpu" and all(part.in_long_calls for part in agent.modules() if isinstance(part, Memory))
 
     @classmethod
     def needs(cls, config: PPOConfig, arch: Arch) -> Needs:
@@ -94,7 +96,7 @@ class PPO(Algorithm):
         """All epochs over these rows."""
         sums: dict[str, Tensor] = {}
         steps = 0
-        with ThreadPoolExecutor(self._parts) as threads:
+        with ThreadPoolExecutor() as threads:
             batch = self._judged(self.agent.read(batch), threads)
             for _ in range(self.config.epochs):
                 for columns in self._minibatches(batch.shape[1]):
@@ -108,7 +110,7 @@ class PPO(Algorithm):
     def _judged(self, batch: Batch, threads: Executor) -> Batch:
         """The same rows, with what the present policy and values say of them."""
         config, trains = self.config, batch.trains
-        parts = self._split(torch.arange(batch.shape[1], device=trains.device))
+        parts = self._split(torch.arange(batch.shape[1], device=trains.device), batch.shape[0])
         said = batch.reward.new_zeros(2, *batch.shape)
         for columns, found in zip(parts, _side_by_side(self._say, [batch.columns(part) for part in parts], threads), strict=True):
             said[:, : found.shape[1], columns] = found
@@ -136,8 +138,10 @@ class PPO(Algorithm):
         order = torch.randperm(columns, generator=self.generator).to(self.parameters[0].device)
         return order.tensor_split(min(self.config.minibatches, columns))
 
-    def _split(self, columns: Tensor) -> tuple[Tensor, ...]:
-        return columns.tensor_split(min(self._parts, len(columns)))
+    def _split(self, columns: Tensor, rows: int) -> tuple[Tensor, ...]:
+        """The parts of these columns of so many rows; a function of the config and of these numbers, not of the machine."""
+        parts = self.config.parts or (2 if self._gains and rows * len(columns) >= 2 * FEWEST_ROWS else 1)
+        return columns.tensor_split(min(parts, len(columns)))
 
     def _step(self, batch: Batch, columns: Tensor, threads: Executor) -> dict[str, Tensor]:
         """One step of the optimiser on these columns."""
@@ -149,10 +153,10 @@ class PPO(Algorithm):
             return gradients, {name: value.detach() for name, value in metrics.items()}
 
         metrics: dict[str, Tensor] = {}
-        found = _side_by_side(differentiate, self._split(columns), threads)
+        found = _side_by_side(differentiate, self._split(columns, batch.shape[0]), threads)
         for parameter, *gradients in zip(self.parameters, *(gradients for gradients, _ in found), strict=True):
-            # Contiguous as the parameter is: a fused optimiser goes by memory, not by strides, and would mix up what is transposed.
-            parameter.grad = sum(gradients[1:], start=gradients[0]).contiguous()
+            # Contiguous, as the parameter is: a fused optimiser goes by memory, not by strides, and would mix up what is transposed.
+            parameter.grad = torch.stack(gradients).sum(0)
         for _, said in found:
             _add(metrics, said)
         metrics["grad_norm"] = norm = nn.utils.get_total_norm([parameter.grad for parameter in self.parameters if parameter.grad is not None])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -61,11 +63,16 @@ def test_a_replay_that_does_not_fit_is_refused_with_its_size() -> None:
 
 def test_an_on_policy_iteration_is_a_long_trial_in_each_slot_and_an_off_policy_one_so_many_trials() -> None:
     """k=2 and H=6; room is made for trials of a tenth of that."""
-    assert wave_of(tiny_config()) == (4, None)
+
+    def wave(**options: Any) -> tuple[int, int | None]:
+        config = tiny_config(**options)
+        return wave_of(config, config.env)
+
+    assert wave() == (4, None)
     assert slots_of(tiny_config(algorithm="PPO", num_slots=None)) == MOST_SLOTS
-    assert wave_of(tiny_config(algorithm="PPO")) == (3 + 30, 3 * 12)
+    assert wave(algorithm="PPO") == (3 + 30, 3 * 12)
     for algorithm in ("PPO", "SAC"):
-        assert wave_of(tiny_config(algorithm=algorithm, train={"num_env_steps_per_iter": 100})) == (3 + 84, 100)
+        assert wave(algorithm=algorithm, train={"num_env_steps_per_iter": 100}) == (3 + 84, 100)
 
 
 def test_a_rollout_has_room_for_one_wave_and_a_replay_for_many() -> None:

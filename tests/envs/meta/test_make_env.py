@@ -197,3 +197,16 @@ def test_worker_processes_give_the_rows_of_this_process():
             return bits
 
     assert played(1) == played(2)
+
+
+@pytest.mark.parametrize(
+    "name, options, sentence",
+    [
+        ("AntGoal", {"level": 6}, "level=6 is the radius of variant=level"),
+        ("GridNavi", {"door_every": 2}, "door_every=2 is of the hall's doors"),
+        ("PointRobot", {"goals": "square", "circle_radius": 2.0}, "goals=square has no circle"),
+    ],
+)
+def test_an_option_of_another_variant_is_refused_instead_of_ignored(name: str, options: dict[str, Any], sentence: str):
+    with pytest.raises(OptionError, match=sentence):
+        make_family(name, **options)

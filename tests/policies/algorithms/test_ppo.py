@@ -187,9 +187,13 @@ def test_a_gradient_in_parts_is_the_gradient_and_its_bits_do_not_depend_on_threa
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
-def test_memories_that_read_in_long_calls_are_learned_in_two_parts() -> None:
-    assert [make(memory=memory)._parts for memory in ("LSTM", "GRU", "Transformer")] == [2, 1, 2]
-    assert make(Arch.Markov)._parts == 2 and make(memory="GRU", parts=3)._parts == 3
+def test_large_minibatches_are_learned_in_two_parts_by_memories_that_read_them_in_few_calls() -> None:
+    def parts(ppo: PPO, rows: int) -> int:
+        return len(ppo._split(torch.arange(16), rows))
+
+    assert [parts(make(memory=memory), 400) for memory in ("LSTM", "GRU", "Transformer")] == [2, 1, 2]
+    assert parts(make(Arch.Markov), 400) == 2 and parts(make(Arch.Markov), 42) == 1
+    assert parts(make(memory="GRU", parts=3), 42) == 3 and parts(make(parts=99), 42) == 16
 
 
 @pytest.mark.parametrize(("encoders", "together"), [(Encoders.separate, False), (Encoders.shared, True)])
