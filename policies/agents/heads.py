@@ -131,7 +131,7 @@ class DeterministicHead(nn.Module):
         super().__init__()
         self._deviation = deviation
         self.join = Join(sizes, with_action=False)
-        self.net = MLP(self.join.out_dim, sizes.hidden, actions.dim)
+        self.net = MLP(self.join.out_dim, sizes.hidden, actions.dim, sizes.activation)
 
     def forward(self, seen: Seen) -> Noisy:
         """[...]."""

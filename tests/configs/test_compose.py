@@ -7,6 +7,7 @@ from hydra import compose
 from omegaconf import OmegaConf
 
 from configs.compose import Composer, to_config
+from configs.schema import FOLDER
 from utils.options import OptionError
 
 WORDS = [
@@ -17,6 +18,8 @@ WORDS = [
     ["num_slots=null", "deterministic=true", "algorithm.discount=1"],
     ["env=GridNavi", "algorithm.temperature=0.3"],
     ["algorithm=DiscreteSAC", "env=GridNavi", "algorithm.target_entropy_ratio=0.7"],
+    ["algorithm=PPO", "memory=LSTM", "agent.encoders=shared", "train.num_env_steps_per_iter=null"],
+    *([f"experiment={file.stem}"] for file in sorted((FOLDER / "experiment").glob("*.yaml"))),
 ]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from gymnasium import spaces
 
 from policies.agents.actions import Choices, actions_of
-from policies.agents.base import Seen
-from policies.agents.heads import DeterministicHead, EpsilonGreedyHead, HeadSizes, PolicyHead, QHead, QOfChoicesHead
+from policies.agents.base import Activation, Seen
+from policies.agents.heads import MLP, DeterministicHead, EpsilonGreedyHead, GaussianHead, HeadSizes, PolicyHead, QHead, QOfChoicesHead, ValueHead
 from tests.trials import ACTION_SPACE
 
 
@@ -54,3 +56,36 @@ def test_an_epsilon_greedy_head_prefers_what_its_critics_value_on_average_and_ha
     head.epsilon.fill_(1.0)
     torch.testing.assert_close(head(seen).log_probs.exp(), torch.full((7, 3), 1 / 3))
     assert head.state_dict()["epsilon"] == 1.0
+
+
+def test_a_gaussian_head_has_one_deviation_for_all_rows_and_a_first_mean_that_hardly_depends_on_them() -> None:
+    sizes = HeadSizes(features=5, obs=3, action=2, shortcut=6, hidden=[8])
+    policy = GaussianHead(sizes, 0.5)(Seen(torch.randn(700, 5), torch.randn(700, 3)))
+    assert policy.mean.shape == (700, 2) and 0 < policy.mean.abs().max() < 0.2
+    torch.testing.assert_close(policy.log_std.exp(), torch.full((2,), 0.5))
+    first = PolicyHead(sizes, actions_of(spaces.Discrete(4)), last_gain=0.01)(Seen(torch.randn(700, 5), torch.randn(700, 3)))
+    assert (first.log_probs.exp() - 0.25).abs().max() < 0.05  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_value_head_gives_one_number_for_each_row() -> None:
+    sizes = HeadSizes(features=0, obs=3, action=2, shortcut=6, hidden=[8, 8])
+    assert ValueHead(sizes)(Seen(torch.zeros(4, 7, 0), torch.randn(4, 7, 3))).shape == (4, 7)
+
+
+@pytest.mark.parametrize(("activation", "bend"), [(Activation.relu, torch.relu), (Activation.tanh, torch.tanh)])
+def test_the_activation_stands_between_the_layers_of_every_head(activation: Activation, bend: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    net, x = MLP(3, [5], 2, activation), torch.randn(4, 3)
+    first, last = net.layers
+    torch.testing.assert_close(net(x), last(bend(first(x))))
+    sizes = HeadSizes(features=5, obs=3, action=2, shortcut=6, hidden=[8], activation=activation)
+    actions = actions_of(ACTION_SPACE)
+    heads = [
+        PolicyHead(sizes, actions),
+        DeterministicHead(sizes, actions),
+        GaussianHead(sizes),
+        ValueHead(sizes),
+        QHead(sizes),
+        QOfChoicesHead(sizes),
+    ]
+    nets = [part for head in heads for part in head.modules() if isinstance(part, MLP)]
+    assert len(nets) == 8 and all(part._bend == activation.name for part in nets)
