@@ -31,10 +31,10 @@ GATES = [
     Gate("t-maze-DiscreteSAC-Markov", f"{T_MAZE} agent=Markov", most=0.5, quick=True),
     Gate("t-maze-DiscreteSAC-GRU", T_MAZE.replace("=30000", "=45000"), least=0.95),
     Gate("point-SAC-GRU", "env=PointRobot", least=10.0),
-    Gate("point-SAC-Markov", "env=PointRobot agent=Markov", most=9.0),
+    Gate("point-SAC-Markov", "env=PointRobot agent=Markov", most=8.0),
     Gate("point-PPO-LSTM", "experiment=point_robot_ppo", least=13.0),
 ]
-"""Seed 0. Measured: 1.0 after 15,000 steps, 0.0, 1.0 after 29,000, 12.6, 7.1, 15.1; a control may not reach what needs a memory."""
+"""Seed 0. Measured: 1.0 after 15,000 steps, 0.0, 1.0 after 29,000, 12.6, 6.8, 15.1; a control may not reach what needs a memory."""
 
 
 def _parameters() -> list[object]:
