@@ -151,7 +151,7 @@ def test_neighbours_that_die_at_random_moments_are_replaced(name: str) -> None:
         restarts = manager.faults.restarts
     for thread in killer.threads:
         thread.join()
-    assert not bursts and killer.killed > 45 and restarts > 45
+    assert not bursts and killer.killed >= 30 and restarts >= 30, "one of each burst, however late the blows"
 
 
 # -- B4, B5, B6: hanging, late, and back from the dead -----------------------------------------------------------------------------------------
