@@ -27,7 +27,9 @@ def _version(name: str) -> str | None:
 
 
 def write(path: Path, found: dict[str, Any]) -> None:
-    """Save results as JSON."""
+    """Save results as JSON; a crash leaves the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    aside = path.with_name(f".{path.name}")
+    aside.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    aside.replace(path)
     print(f"Written to {path}.")

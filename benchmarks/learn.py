@@ -1,0 +1,276 @@
+"""How long learning takes: wall-clock time and env steps to a held-out return, each run by `main.py` itself, one after another.
+
+    python -m benchmarks.learn                                       what the default recipe is chosen by: the demo by SAC and by PPO
+    python -m benchmarks.learn --recipe ant_dir_ppo --seeds 0 1 2 --minutes 60 --mark 2318 2608
+    python -m benchmarks.learn --recipe ant_dir_ppo --name ant_dir_slow --seeds 0 --minutes 60 --set algorithm.learning_rate=3e-4
+    python -m benchmarks.learn --show                                the table and the picture again, of what has been recorded
+
+A recipe is a file of configs/experiment, or one of those that this module names. A run is ended when its minutes are over, or its env steps are
+taken. Its curve is the mean return on held-out tasks, by episode index, of each of its evaluations; a mark is reached by the first of them whose
+sum over the trial's episodes is as high, whatever comes later. The clock is the run's own: it starts when the learner is made (a few seconds after
+the command) and goes on through evaluations and checkpoints, for which people wait too; what evaluations took of it is told beside it.
+Every run is kept in benchmarks/results/learn.json by its name and seed, in place of an older one of that name and seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any
+
+import psutil
+from rich.console import Console
+
+from benchmarks.curves import Point, draw, point_of, summary_of, table_of
+from benchmarks.machine import facts, write
+from utils.options import nearest
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = Path(__file__).parent / "results" / "learn.json"
+PICTURE = "learn.png"
+METRICS = "metrics.jsonl"
+GRACE_S = 180.0
+"""What a run may take to write its last checkpoint when its time is over."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The words after `python main.py`, and the marks that it is usually judged by."""
+
+    words: tuple[str, ...]
+    marks: tuple[float, ...] = ()
+
+
+RECIPES = {
+    "point_robot_sac": Recipe((), (15.0, 20.0)),
+    "point_robot_ppo": Recipe(("experiment=point_robot_ppo",), (15.0, 20.0)),
+    "half_cheetah_vel_ppo": Recipe(("experiment=half_cheetah_vel_ppo",), (-62.0, -51.0, -33.0)),
+    "cheetah_dir_ppo": Recipe(("experiment=cheetah_dir_ppo",), (4270.0, 5014.0)),
+    "ant_dir_ppo": Recipe(("experiment=ant_dir_ppo",), (2318.0, 2608.0)),
+}
+"""Marks are sums over the episodes of a trial; those of the robots are published ones."""
+
+USUAL = ("point_robot_sac", "point_robot_ppo")
+
+
+@dataclass
+class Run:
+    """What one run has left."""
+
+    name: str
+    seed: int
+    words: list[str]
+    marks: list[float]
+    minutes: float | None
+    """The limit, if there was one."""
+    curve: list[Point]
+    ended: str
+    """`limit` or `env steps`."""
+    wall_s: float
+    """Of the whole process, its imports and its last checkpoint too."""
+    env_steps: int
+    updates: int
+    env_steps_per_s: float
+    updates_per_s: float
+    shares: dict[str, float]
+    """Of the run's time, by what it did."""
+    others: float
+    """Cores that other programs took meanwhile, on average."""
+    began: str
+    machine: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """By which it is kept."""
+        return f"{self.name} seed {self.seed}"
+
+
+def recipe_of(name: str) -> Recipe:
+    """One that is named here, or an experiment's."""
+    experiments = [file.stem for file in (ROOT / "configs" / "experiment").glob("*.yaml")]
+    if name in RECIPES:
+        return RECIPES[name]
+    if name in experiments:
+        return Recipe((f"experiment={name}",))
+    raise argparse.ArgumentTypeError(f"there is no recipe {name}.{nearest(name, sorted({*RECIPES, *experiments}))}")
+
+
+class Reader:
+    """The lines of a run that is still going on, as they are written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset = path, 0
+
+    def new_lines(self) -> Iterator[dict[str, Any]]:
+        """Those that have been finished since the last call."""
+        if not self._path.exists():
+            return
+        with open(self._path, "rb") as file:
+            file.seek(self._offset)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        yield from (json.loads(line) for line in whole.splitlines())
+
+
+class Busy:
+    """From its making on: how many cores other programs than the processes waited for have taken."""
+
+    def __init__(self) -> None:
+        self._began, self._all, self._own = perf_counter(), _machine_seconds(), _children_seconds()
+
+    def others(self) -> float:
+        """On average; the children have to have ended."""
+        taken = _machine_seconds() - self._all - (_children_seconds() - self._own)
+        return max(0.0, taken / (perf_counter() - self._began))
+
+
+def _machine_seconds() -> float:
+    times = psutil.cpu_times()
+    return sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+
+
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def played(command: Sequence[str], folder: Path, limit: float | None, console: Console, title: str) -> tuple[list[dict[str, Any]], str]:
+    """Run a command that writes metrics into a folder, to its end or for so many seconds: the lines, and what ended it."""
+    lines: list[dict[str, Any]] = []
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "output.txt", "wb") as output, console.status(title) as status:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            ended = _followed(process, Reader(folder / METRICS), limit, lines, console, title, status)
+        finally:
+            if process.poll() is None:  # we were interrupted
+                process.terminate()
+                process.wait(GRACE_S)
+    expected = (0, 128 + signal.SIGTERM) if ended == "limit" else (0,)
+    if process.returncode not in expected:
+        told = (folder / "output.txt").read_text(errors="replace").splitlines()[-20:]
+        raise SystemExit("\n".join([f"{title} ended with exit code {process.returncode}; the end of {folder / 'output.txt'}:", *told]))
+    return lines, ended
+
+
+def _followed(
+    process: subprocess.Popen[bytes], reader: Reader, limit: float | None, lines: list[dict[str, Any]], console: Console, title: str, status: Any
+) -> str:
+    """Show what it writes, and end it when its time is over."""
+    began, ended = perf_counter(), "env steps"
+    while process.poll() is None:
+        sleep(0.2)
+        _show(reader, lines, console, title, status)
+        if limit is not None and ended != "limit" and perf_counter() - began > limit:
+            process.send_signal(signal.SIGTERM)
+            ended = "limit"
+        if limit is not None and perf_counter() - began > limit + GRACE_S:
+            process.kill()
+    _show(reader, lines, console, title, status)
+    return ended
+
+
+def _show(reader: Reader, lines: list[dict[str, Any]], console: Console, title: str, status: Any) -> None:
+    for line in reader.new_lines():
+        lines.append(line)
+        where = f"{title}: {line['env_steps']:,} env steps, {line['time/seconds']:,.0f} s"
+        status.update(where)
+        point = point_of(line)
+        if point is not None:
+            returns = " ".join(f"{value:.4g}" for value in point.returns)
+            console.print(f"{where}, held-out return {point.trial_return:.4g} ({returns})", highlight=False, soft_wrap=True)
+
+
+def recorded(name: str, recipe: Recipe, seed: int, asked: argparse.Namespace, console: Console) -> Run:
+    """One run, played and measured."""
+    began, clock, busy = datetime.now(), perf_counter(), Busy()
+    words = [*recipe.words, *asked.set, f"seed={seed}"]
+    folder = (asked.folder / f"{name}_seed{seed}_{began:%Y-%m-%d_%H-%M-%S_%f}").absolute()
+    command = [sys.executable, "main.py", *words, f"hydra.run.dir={folder}", "wandb.mode=disabled"]
+    lines, ended = played(command, folder, None if asked.minutes is None else 60 * asked.minutes, console, f"{name} seed {seed}")
+    if not lines:
+        raise SystemExit(f"{name} seed {seed} was ended before it had written a line of metrics: give it more minutes.")
+    last = lines[-1]
+    return Run(
+        name=name,
+        seed=seed,
+        words=words,
+        marks=list(recipe.marks if asked.mark is None else asked.mark),
+        minutes=asked.minutes,
+        curve=[point for line in lines if (point := point_of(line)) is not None],
+        ended=ended,
+        wall_s=perf_counter() - clock,
+        env_steps=last["env_steps"],
+        updates=last["updates"],
+        env_steps_per_s=last["env_steps"] / last["time/seconds"],
+        updates_per_s=last["updates"] / last["time/seconds"],
+        shares={key.removeprefix("time/"): last[key] for key in SHARES if key in last},
+        others=busy.others(),
+        began=f"{began:%Y-%m-%d %H:%M}",
+        machine=facts(),
+    )
+
+
+SHARES = [f"time/{part}" for part in ("act", "env", "buffer", "update", "evaluate", "checkpoint", "other")]
+
+
+def load(path: Path) -> dict[str, Run]:
+    """The runs that have been recorded."""
+    if not path.exists():
+        return {}
+    found = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    return {key: Run(**{**run, "curve": [Point(**point) for point in run["curve"]]}) for key, run in found.items()}
+
+
+def keep(path: Path, runs: Sequence[Run]) -> dict[str, Run]:
+    """Put runs among those that the file has, and draw the picture beside it; all of them."""
+    merged = load(path) | {run.key: run for run in runs}
+    write(path, {"summary": summary_of(merged.values()), "runs": {key: asdict(run) for key, run in merged.items()}})
+    draw(path.with_name(PICTURE), merged.values())
+    return merged
+
+
+def main() -> None:
+    """Run, print and save."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--recipe", nargs="+", default=list(USUAL), help=f"{', '.join(RECIPES)}, or any other experiment")
+    parser.add_argument("--name", help="what to keep the runs under, if not under the recipe's name")
+    parser.add_argument("--set", nargs="+", default=[], metavar="WORD", help="options of main.py that differ from the recipe's")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--minutes", type=float, help="of every run, from its command on; default: until its env steps are taken")
+    parser.add_argument("--mark", nargs="+", type=float, help="held-out returns per trial, the sum of its episodes; default: the recipe's")
+    parser.add_argument("--folder", type=Path, default=Path("outputs/learn"), help="where the runs' folders are made")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the file that the runs are kept in")
+    parser.add_argument("--show", action="store_true", help="run nothing")
+    asked = parser.parse_args()
+    try:
+        recipes = {asked.name or name: recipe_of(name) for name in asked.recipe}
+    except argparse.ArgumentTypeError as mistake:
+        parser.error(str(mistake))
+    if asked.name and len(asked.recipe) > 1:
+        parser.error("--name is for one recipe.")
+    console, mine = Console(), list[str]()
+    console.print(facts()["text"], highlight=False)
+    if asked.show and not asked.results.exists():
+        parser.error(f"nothing has been recorded in {asked.results}.")
+    runs = keep(asked.results, []) if asked.show else load(asked.results)
+    for seed in [] if asked.show else asked.seeds:
+        for name, recipe in recipes.items():
+            run = recorded(name, recipe, seed, asked, console)
+            runs = keep(asked.results, [run])  # after each: hours of recording must not hang on the last of them
+            mine.append(run.name)
+    console.print(table_of([run for run in runs.values() if run.name in mine or asked.show]))
+
+
+if __name__ == "__main__":
+    main()
