@@ -36,7 +36,9 @@ class Batch:
     trains: Tensor
     """The rows that losses are taken over: valid, not ended, and within the window."""
     state: dict[str, Tensor] | None = None
-    """The acting state before row 0, where the buffer stores it; None starts from the initial state."""
+    """The acting state before row 0, batch-first, where the buffer stores it; None starts from the initial state."""
+    critic_state: dict[str, Tensor] | None = None
+    """The same of a critic that remembers by itself, where an algorithm knows it."""
     extras: dict[str, Tensor] = field(default_factory=dict)
     """What act() or an algorithm added to each row (log-probabilities, values), [T, B, ...]."""
 
@@ -65,9 +67,26 @@ class Batch:
 
     def columns(self, index: Tensor) -> Batch:
         """These columns only, without the rows at the end that none of them has."""
-        assert self.state is None, "a state is batch-first"
         last = int(self.valid[:, index].any(1).nonzero().max()) + 1
-        return self._each(lambda values: values[:last].index_select(1, index))
+        rows = replace(self, state=None, critic_state=None)._each(lambda values: values[:last].index_select(1, index))
+        state, critic_state = (
+            state and {name: leaf.index_select(0, index) for name, leaf in state.items()} for state in (self.state, self.critic_state)
+        )
+        return replace(rows, state=state, critic_state=critic_state)
+
+    def rows(self, start: int, stop: int) -> Batch:
+        """These rows only, as if nothing had been before them."""
+        return replace(self, state=None, critic_state=None)._each(lambda values: values[start:stop])
+
+    def side_by_side(self, window: int) -> Batch:
+        """[window, n B] the same rows with every column cut into n windows: first all columns' first ones, then their second ones."""
+
+        def cut(values: Tensor) -> Tensor:
+            missing = -len(values) % window
+            padded = torch.cat([values, values.new_zeros(missing, *values.shape[1:])])
+            return padded.unflatten(0, (-1, window)).transpose(0, 1).flatten(1, 2)
+
+        return replace(self, state=None, critic_state=None)._each(cut)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
         def changed(value: object) -> object:
@@ -98,5 +117,7 @@ class Needs:
     """Training rows of a window."""
     burn_in: int = 0
     """Rows before them that a memory reads first, and that do not train; fewer where the trial has fewer."""
+    state_every: int = 0
+    """Windows begin, and their burn-in does, where the acting state was stored: before one in so many rows. 0: they begin empty."""
     extras: tuple[str, ...] = ()
     """What act() must record with each row."""

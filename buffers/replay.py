@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from buffers.base import Batch, Needs, Sample
+from buffers.mirror import Mirror
+from buffers.states import Leaves, States
 from envs.base import Rows
 
 TERMINATED, TRUNCATED, EPISODE_START, TRIAL_START, TRIAL_END = 1, 2, 4, 8, 16
@@ -26,7 +29,16 @@ class Replay:
     """
 
     def __init__(
-        self, *, obs_space: spaces.Box | spaces.Dict, action_space: spaces.Space[Any], capacity_trials: int, rows_per_trial: int, device: str = "cpu"
+        self,
+        *,
+        obs_space: spaces.Box | spaces.Dict,
+        action_space: spaces.Space[Any],
+        capacity_trials: int,
+        rows_per_trial: int,
+        states: Leaves | None = None,
+        state_every: int = 0,
+        device: str = "cpu",
+        mirrored: bool = False,
     ) -> None:
         self.capacity = capacity_trials
         self.rows_per_trial = rows_per_trial
@@ -35,6 +47,12 @@ class Replay:
         self._device = device
         columns = _columns(obs_space, action_space)
         self._rows = {name: np.zeros((capacity_trials * rows_per_trial, *shape), dtype) for name, (shape, dtype) in columns.items()}
+        self._mirror = Mirror(self._rows, device, starts=EPISODE_START) if mirrored else None
+        self.state_every = state_every
+        """Before one in so many rows the acting state is kept; 0: it is not."""
+        self._states = None
+        if state_every:
+            self._states = States(states or {}, every=state_every, capacity_trials=capacity_trials, rows_per_trial=rows_per_trial)
         self._lengths = np.zeros(capacity_trials, np.int64)
         """[capacity] rows of the trial at each place; 0 where there is none to sample."""
         self._transitions = np.zeros(capacity_trials, np.int64)
@@ -42,10 +60,21 @@ class Replay:
         self._refresh()
 
     @staticmethod
-    def bytes_needed(*, obs_space: spaces.Box | spaces.Dict, action_space: spaces.Space[Any], capacity_trials: int, rows_per_trial: int) -> int:
+    def bytes_needed(
+        *,
+        obs_space: spaces.Box | spaces.Dict,
+        action_space: spaces.Space[Any],
+        capacity_trials: int,
+        rows_per_trial: int,
+        states: Leaves | None = None,
+        state_every: int = 0,
+    ) -> int:
         """Memory of a full replay."""
         per_row = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in _columns(obs_space, action_space).values())
-        return capacity_trials * (rows_per_trial * per_row + 16)
+        rows = capacity_trials * (rows_per_trial * per_row + 16)
+        if not state_every:
+            return rows
+        return rows + States.bytes_needed(states or {}, every=state_every, capacity_trials=capacity_trials, rows_per_trial=rows_per_trial)
 
     @property
     def oldest(self) -> int:
@@ -91,6 +120,11 @@ class Replay:
         stored["reward"][at] = rows.reward[slots]
         stored["flags"][at] = _pack(rows)[slots]
 
+    def write_states(self, trials: NDArray[np.int64], times: NDArray[np.int64], state: Mapping[str, NDArray[Any]]) -> None:
+        """state[...][i] is what the actor remembered before row times[i] of the wave's trial trials[i]; `state_every` divides times[i]."""
+        assert self._reserved is not None and self._states is not None, "reserve() comes first, and states are kept if asked for"
+        self._states.write(self._reserved[trials], times, state)
+
     def commit(self, lengths: NDArray[np.int64]) -> None:
         """The wave is complete: its trials, of that many rows, can be sampled. What is left of its places is as it was."""
         assert self._reserved is not None, "reserve() comes first"
@@ -105,7 +139,10 @@ class Replay:
     # -- batches go out ------------------------------------------------------------------------------------------------------------------
 
     def sample(self, needs: Needs, rng: np.random.Generator) -> Batch:
-        """Trials uniformly; windows and transitions so that every row that trains is equally likely to be in one."""
+        """Trials uniformly; windows and transitions so that every row that trains is equally likely to be in one.
+
+        Windows that start from a stored state begin at rows before which it is kept, so the same rows stand in them together more often.
+        """
         if not self.num_trials:
             raise RuntimeError("The replay is empty.")
         if needs.sample is Sample.trials:
@@ -113,7 +150,9 @@ class Replay:
             start, window = np.zeros_like(place), self.rows_per_trial
         else:
             window = 1 if needs.sample is Sample.transitions else needs.window
-            place, start = self._draw_windows(needs.batch_size, window, rng)
+            place, start = self._draw_windows(needs.batch_size, window, rng, needs.state_every or 1)
+        if needs.state_every:
+            return self._gather(place, start, window, needs.burn_in, self._states)
         return self._gather(place, start, window, needs.burn_in if needs.sample is Sample.windows else 0)
 
     def whole(self, first: int, stop: int) -> Batch:
@@ -130,52 +169,46 @@ class Replay:
         at[cells], valid[cells] = np.repeat(place * self.rows_per_trial, lengths) + time, True
         return self._batch(at, valid, np.True_)
 
-    def _draw_windows(self, batch_size: int, window: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Draw (place, first row) by rejection. Windows begin up to window-1 rows before the trial, or its first rows would be in too few."""
+    def _draw_windows(self, batch_size: int, window: int, rng: np.random.Generator, every: int = 1) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Draw (place, first row) by rejection. Windows begin up to window-1 rows before the trial, or its first rows would be in too few.
+
+        All begin at multiples of `every`, which divides `window`: so each row is in window / every of them.
+        """
         place, start = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)
         todo = np.arange(batch_size)
         latest = self._lengths.max() - 1
         while len(todo):
             place[todo] = self._alive[rng.integers(len(self._alive), size=len(todo))]
-            start[todo] = rng.integers(1 - window, latest, size=len(todo))
+            start[todo] = every * rng.integers(1 - window // every, (latest - 1) // every + 1, size=len(todo))
             beyond = start[todo] >= self._lengths[place[todo]] - 1
             idle = (self._flags(place[todo], start[todo]) & ENDED > 0) if window == 1 else False
             todo = todo[beyond | idle]
         return place, start
 
-    def _gather(self, place: NDArray[np.int64], start: NDArray[np.int64], window: int, burn_in: int = 0) -> Batch:
+    def _gather(self, place: NDArray[np.int64], start: NDArray[np.int64], window: int, burn_in: int = 0, states: States | None = None) -> Batch:
         """Rows [start, start + window) of the trial at each place, with those that are read before them and those that they look ahead to."""
         first_training, last_training = start, start + window
         start = np.maximum(start - burn_in, 0)
         stop = np.minimum(last_training + LOOK_AHEAD, self._lengths[place])
         time = start + np.arange((stop - start).max())[:, None]
         valid = time < stop
-        return self._batch(place * self.rows_per_trial + np.minimum(time, stop - 1), valid, (first_training <= time) & (time < last_training))
+        batch = self._batch(place * self.rows_per_trial + np.minimum(time, stop - 1), valid, (first_training <= time) & (time < last_training))
+        if states is None:
+            return batch
+        return replace(batch, state={name: torch.from_numpy(values).to(self._device) for name, values in states.before(place, start).items()})
 
     def _batch(self, at: NDArray[np.int64], valid: NDArray[np.bool_], within: NDArray[np.bool_] | np.bool_) -> Batch:
         """The rows of storage numbered `at` [T, B], zeros where they are not `valid`; those that train are `within`."""
+        if self._mirror is not None:
+            return _assemble(*self._mirror.take(at, valid), *(torch.as_tensor(mask).to(self._device) for mask in (valid, within)))
         columns = {name: np.take(values, at, axis=0) for name, values in self._rows.items()}
         if not valid.all():
             for values in columns.values():
                 values[~valid] = 0
-        flags, action = columns.pop("flags"), columns.pop("action")
         before = np.take(self._rows["action"], np.maximum(at[:1] - 1, 0), axis=0)
-        prev_action = np.concatenate([before, action[:-1]])
-        prev_action[(flags & EPISODE_START > 0) | ~valid] = 0
-        parts = {name.removeprefix("obs."): torch.from_numpy(values) for name, values in columns.items() if name.startswith("obs.")}
-        return Batch(
-            obs=parts or torch.from_numpy(columns["obs"]),
-            reward=torch.from_numpy(columns["reward"]),
-            terminated=torch.from_numpy(flags & TERMINATED > 0),
-            truncated=torch.from_numpy(flags & TRUNCATED > 0),
-            episode_start=torch.from_numpy(flags & EPISODE_START > 0),
-            trial_start=torch.from_numpy(flags & TRIAL_START > 0),
-            trial_end=torch.from_numpy(flags & TRIAL_END > 0),
-            valid=torch.from_numpy(valid),
-            prev_action=torch.from_numpy(prev_action),
-            action=torch.from_numpy(action),
-            trains=torch.from_numpy(valid & (flags & ENDED == 0) & within),
-        ).to(self._device)
+        prev_action = np.concatenate([before, columns["action"][:-1]])
+        prev_action[(columns["flags"] & EPISODE_START > 0) | ~valid] = 0
+        return _assemble(columns, prev_action, valid, within).to(self._device)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------------------------
 
@@ -186,7 +219,8 @@ class Replay:
         place = np.arange(first, stop) % self.capacity
         lengths = self._lengths[place]
         at = self._rows_of(place, lengths)
-        return {"first": np.array([first]), "lengths": lengths, **{name: values[at] for name, values in self._rows.items()}}
+        states = {} if self._states is None else self._states.export(place, lengths)
+        return {"first": np.array([first]), "lengths": lengths, **{name: values[at] for name, values in self._rows.items()}, **states}
 
     def restore(self, segments: Iterable[Mapping[str, NDArray[Any]]], num_added: int = 0) -> None:
         """Put exported segments back, oldest first, after so many trials; sampling afterwards is what it was, bit for bit."""
@@ -199,6 +233,8 @@ class Replay:
             at = self._rows_of(place, lengths[keep:])
             for name, values in self._rows.items():
                 values[at] = segment[name][skipped:]
+            if self._states is not None:
+                self._states.restore(segment, place, lengths[keep:])
             self._settle(place, lengths[keep:])
             self.num_added = max(num_added, first + len(lengths))
 
@@ -208,6 +244,8 @@ class Replay:
         if len(lengths) != len(place) or lengths.max(initial=0) > self.rows_per_trial:
             raise ValueError(f"{len(place)} trials of at most {self.rows_per_trial} rows were expected, not the lengths {lengths.tolist()}.")
         self._lengths[place] = lengths
+        if self._mirror is not None:
+            self._mirror.follow(self._rows, self._rows_of(place, lengths))
         time = np.arange(self.rows_per_trial)
         flags = self._flags(place[:, None], time)
         self._transitions[place] = ((time < lengths[:, None]) & (flags & ENDED == 0)).sum(1)
@@ -222,6 +260,25 @@ class Replay:
     def _rows_of(self, place: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         begins = np.cumsum(lengths) - lengths
         return np.repeat(place * self.rows_per_trial - begins, lengths) + np.arange(lengths.sum())
+
+
+def _assemble(columns: dict[str, Any], prev_action: Any, valid: Any, within: Any) -> Batch:
+    """A batch of [T, B] columns, arrays or tensors alike, with zeros where they are not `valid`; those `within` may train."""
+    flags, of = columns.pop("flags"), torch.as_tensor
+    parts = {name.removeprefix("obs."): of(values) for name, values in columns.items() if name.startswith("obs.")}
+    return Batch(
+        obs=parts or of(columns["obs"]),
+        reward=of(columns["reward"]),
+        terminated=of(flags & TERMINATED > 0),
+        truncated=of(flags & TRUNCATED > 0),
+        episode_start=of(flags & EPISODE_START > 0),
+        trial_start=of(flags & TRIAL_START > 0),
+        trial_end=of(flags & TRIAL_END > 0),
+        valid=of(valid),
+        prev_action=of(prev_action),
+        action=of(columns["action"]),
+        trains=of(valid & (flags & ENDED == 0) & within),
+    )
 
 
 def packed(lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

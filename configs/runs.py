@@ -22,7 +22,7 @@ from utils.options import OptionError
 TOTAL = "train.n_env_steps_total"
 
 MAY_CHANGE = {
-    "resume": ("num_parallel_workers", "backend.", TOTAL, "checkpoint_every", "profile", "wandb.mode"),
+    "resume": ("num_parallel_workers", "backend.", TOTAL, "train.replay_device", "checkpoint_every", "profile", "wandb.mode"),
     "evaluate": ("num_parallel_workers", "backend.", "evaluation.", "device", "profile", "wandb.mode"),
 }
 """For each way to continue: options, or sections with a dot at the end, that may differ from what the run recorded."""

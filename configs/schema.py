@@ -14,7 +14,7 @@ from envs.backends.base import BackendConfig
 from envs.meta import FAMILIES
 from policies.agents.base import AgentConfig, Arch
 from policies.algorithms import ALGORITHMS
-from policies.config import Config, EvaluationConfig, TrainConfig
+from policies.config import Config, EvaluationConfig, LearnerConfig, TrainConfig
 from policies.memory import MEMORIES
 from utils.wandb_run import WandbConfig
 
@@ -42,7 +42,7 @@ def schemas() -> dict[str, dict[str, Any]]:
 def root(**choices: Any) -> Config:
     """The schema of a whole run; a group without a choice is still missing."""
     chosen = {group: choices.get(group, MISSING) for group in NAME_FIELDS}
-    return Config(**chosen, train=TrainConfig(), evaluation=EvaluationConfig(), wandb=WandbConfig())
+    return Config(**chosen, train=TrainConfig(), evaluation=EvaluationConfig(), learner=LearnerConfig(), wandb=WandbConfig())
 
 
 def register() -> None:

@@ -13,9 +13,10 @@ from envs.meta import FAMILIES
 from policies.agents.agent import NOTHING_TO_SHARE
 from policies.agents.base import Arch, Encoders
 from policies.algorithms import ALGORITHMS
-from policies.config import Config, DeviceName
+from policies.config import Config, DeviceName, Overlap
 from policies.memory import MEMORIES
-from policies.setup import check_family, most_workers, slots_of
+from policies.overlap import REFUSAL
+from policies.setup import check_family, most_workers, needs_of, slots_of
 from utils.options import OptionError, nearest, range_problems
 
 
@@ -53,9 +54,15 @@ def _names(config: Config) -> Iterator[str]:
 
 
 def _learning(config: Config) -> Iterator[str]:
-    algorithm = ALGORITHMS.get(config.algorithm.name)
+    algorithm, memory = ALGORITHMS.get(config.algorithm.name), MEMORIES.get(config.memory.name)
+    if memory is not None and type(config.memory) is memory.Config:
+        yield from memory.problems(config.memory)
     if algorithm is not None and type(config.algorithm) is algorithm.Config:
         yield from algorithm.problems(config.algorithm, config.agent)
+        if memory is not None:
+            yield from algorithm.problems_of_memory(config.algorithm, config.agent, memory, config.memory.name)
+        if config.learner.overlap is Overlap.bounded and needs_of(config).on_policy:
+            yield REFUSAL.format(config.algorithm.name)
 
 
 def _workers(config: Config) -> Iterator[str]:

@@ -31,6 +31,14 @@ class DeviceName(Enum):
     mps = "mps"
 
 
+class ReplayDevice(Enum):
+    """Where batches are gathered, for an agent on an accelerator."""
+
+    auto = "auto"
+    host = "host"
+    device = "device"
+
+
 @dataclass
 class TrainConfig:
     """How long, and in which rhythm, to collect and to learn."""
@@ -47,6 +55,11 @@ class TrainConfig:
     )
     updates_per_step: float = option(0.02, "gradient updates per env step collected; an on-policy algorithm updates once in an iteration", low=0)
     buffer_size: int = option(1_000_000, "capacity of the replay of an off-policy algorithm, in env steps", low=1)
+    replay_device: ReplayDevice = option(
+        ReplayDevice.auto,
+        "where batches are gathered: host, or an image of the replay on the training device; auto takes that where it fits into half of what "
+        "CUDA has free; the batches are the same",
+    )
 
 
 @dataclass
@@ -57,6 +70,22 @@ class EvaluationConfig:
     episodes_per_trial: int | None = option(None, "episodes in a trial of evaluation; null takes as many as in training", low=1)
     trials_per_task: int = option(1, "trials of every task of a list", low=1)
     stochastic: bool = option(False, "evaluate with sampled actions too")
+
+
+class Overlap(Enum):
+    """Whether updates and collection take turns, or go side by side."""
+
+    none = "none"
+    bounded = "bounded"
+
+
+@dataclass
+class LearnerConfig:
+    """How updates and collection share the machine."""
+
+    overlap: Overlap = option(
+        Overlap.none, "bounded: the updates that a wave earned are made while the next is collected, by the agent as it was before them"
+    )
 
 
 @dataclass
@@ -70,6 +99,7 @@ class Config:
     backend: BackendConfig
     train: TrainConfig
     evaluation: EvaluationConfig
+    learner: LearnerConfig
     wandb: WandbConfig
     num_parallel_workers: int | None = option(
         None, "worker processes or threads; in place of a single one, backend=auto mostly takes this process; null: as the backend needs", low=1

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,17 +16,18 @@ from buffers.replay import Replay
 from buffers.rollout import Rollout
 from envs.base import TaskFamily
 from envs.meta.make_env import make_family
-from envs.parallel_env_manager import ParallelEnvManager, WorkerError
+from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.base import AgentSpec
 from policies.algorithms import ALGORITHMS
+from policies.collection import play, take_in
 from policies.config import Config
 from policies.evaluation import TaskLists, evaluate_list, evaluation_table, held_out_name
 from policies.guard import Guard
 from policies.memory import MEMORIES
 from policies.progress import Counters, by_episode
-from policies.rollout import AgentActor, OpenPlan, RandomActor, WaveResult, run_wave
+from policies.rollout import AgentActor, WaveResult
 from policies.run_record import RunRecord
-from policies.setup import check_family, in_process, layout_of, needs_of, prepare_torch, replay_shape, settle_backend, slots_of
+from policies.setup import check_family, in_process, layout_of, mirrors, needs_of, prepare_torch, replay_shape, settle_backend, slots_of
 from policies.snapshots import Snapshots
 from policies.training import Training
 from utils.checkpoint import CheckpointError
@@ -57,6 +58,8 @@ class Learner:
         self.init_env("meta", config.env.family, num_parallel_workers=self.backend.num_workers, **options)
         self.counters = Counters(next_evaluation=config.evaluation.every)
         self.loss_sums: dict[str, torch.Tensor] = {}
+        self.acting: dict[str, Any] = {}
+        """The state of the agent that plays the present wave, where updates go on beside it (policies/overlap.py)."""
         self.guard = Guard(run_dir)
         self._sampling = generator(config.seed, Phase.UPDATE, 0)
         self._snapshots = None
@@ -153,7 +156,9 @@ class Learner:
         self.needs = needs_of(config)
         self.agent = algorithm.make_agent(config.algorithm, sees)
         self.algorithm = algorithm(config.algorithm, self.agent, seed=noise_seed)
-        self.replay = (Rollout if self.needs.on_policy else Replay)(**replay_shape(config, family), device=self.device)
+        self.replay = (Rollout if self.needs.on_policy else Replay)(
+            **replay_shape(config, family), device=self.device, mirrored=mirrors(config, family, self.device)
+        )
 
     # -- the three verbs -----------------------------------------------------------------------------------------------------------------
 
@@ -163,25 +168,10 @@ class Learner:
 
     def collect(self, num_rollouts: int, random_actions: bool, parallel_env: ParallelEnvManager | None, budget: int | None = None) -> WaveResult:
         """The same, with all that happened in the trials; none is started once a budget of env steps has been taken."""
-        counters = self.counters
         env = self.train_env if parallel_env is None else parallel_env
-        if env.rows_per_trial > self.replay.rows_per_trial:
-            raise ValueError(
-                f"A trial of this environment has up to {env.rows_per_trial} rows, and the replay has room for {self.replay.rows_per_trial}."
-            )
-        if not num_rollouts:
-            return WaveResult.empty(0, env.episodes_per_trial)
-        phase, first = (Phase.WARMUP, counters.warmup_trials) if random_actions else (Phase.TRAIN, counters.trials)
-        actor = RandomActor(env.single_action_space) if random_actions else AgentActor(self.agent, device=self.device)
-        task = partial(self.tasks.of_trial, self.family, self.config.seed, phase)
-        plan = OpenPlan(self.config.seed, phase, first, num_rollouts, task, budget)
-        before = self.replay.num_added
-        result = run_wave(env, actor, plan, sink=self.replay, watch=self.watch, tick=self.tick)
-        if result.dropped.all():
-            raise WorkerError(f"All {len(result.dropped)} trials of a collection were given up after faults: there is nothing to learn from.")
-        counters.count(result, warmup=random_actions)
-        if self.agent.normaliser is not None and (random_actions or not self.needs.on_policy):
-            self.agent.observe(self.replay.whole(before, self.replay.num_added), self.config.algorithm.discount)
+        first, agent = self.replay.num_added, None if random_actions else self.agent
+        result = play(self, num_rollouts, agent, env, self.replay, budget=budget, tick=self.tick)
+        take_in(self, result, first=first, warmup=random_actions)
         return result
 
     def update(self, num_updates: int = 1) -> dict[str, float]:
@@ -193,18 +183,19 @@ class Learner:
         self.guard.settle()
         return {name: float(value) / num_updates for name, value in sums.items()}
 
-    def update_once(self) -> dict[str, torch.Tensor]:
-        """One update; its metrics, still on the device.
+    def update_once(self, watch: Stopwatch | None = None) -> dict[str, torch.Tensor]:
+        """One update; its metrics, still on the device. A watch is for a thread of its own, where the learner's has another story to tell.
 
         On-policy, it knows the rows as the policy saw them that acted: only then are they taken into the normalisation.
         """
+        watch = watch or self.watch
         batch = self.replay.sample(self.needs, self._sampling)
-        self.watch.lap("buffer")
+        watch.lap("buffer")
         metrics = self.algorithm.update(batch)
         if self.needs.on_policy:
             self.agent.observe(batch, self.config.algorithm.discount)
         self.guard.watch(self.counters.updates, batch, metrics)
-        self.watch.lap("update")
+        watch.lap("update")
         self.counters.updates += 1
         return metrics
 
@@ -263,7 +254,7 @@ class Learner:
         if self._snapshots is None:
             return
         self.watch.lap("other")
-        self._snapshots.save(self.counters, self.loss_sums, self.record.facts() if self.record else {})
+        self._snapshots.save(self.counters, self.loss_sums, self.record.facts() if self.record else {}, self.acting)
         self.watch.lap("checkpoint")
 
     def load(self) -> None:
@@ -272,6 +263,7 @@ class Learner:
         if restored is None:
             raise CheckpointError(f"There is no checkpoint to load in {self.run_dir}.")
         self.counters, self.loss_sums, self._resumed = restored.counters, restored.loss_sums, restored.facts
+        self.acting = restored.acting
 
     def close(self) -> None:
         """Stop the environments; idempotent."""

@@ -17,6 +17,8 @@ from envs.gym_spaces import MASK_KEY, allowed_choices
 from envs.parallel_env_manager import ParallelEnvManager, SlotGroup, Start
 from policies.agents.agent import Agent
 from policies.agents.base import PolicyRows
+from policies.remembering import Remembering, StateKeeper, keep
+from policies.staging import Staging, parts_of, rows_of
 from utils.seeding import Phase, Purpose, generator, trial_seed
 from utils.stopwatch import Stopwatch
 
@@ -156,28 +158,34 @@ class AgentActor:
         self._deterministic = deterministic
 
     def seat(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
-        live, reward, device = group.rows, np.zeros(group.size, np.float32), self._device
+        live, reward = group.rows, np.zeros(group.size, np.float32)
         obs = {key: torch.from_numpy(part) for key, part in live.obs.items()} if isinstance(live.obs, dict) else torch.from_numpy(live.obs)
         # Views of the live rows: made once, and always up to date.
         rows = PolicyRows(obs, *map(torch.from_numpy, (reward, live.prev_action, live.episode_start, live.trial_start)))
         valid = torch.from_numpy(live.valid)
+        parts = parts_of(rows) | {"valid": valid, "noise": torch.from_numpy(self._blank_noise(group.size))}
+        staging = None if self._device == "cpu" else Staging(parts, self._device)
         state = self._agent.initial_state(group.size)
 
         def act(noise: NDArray[Any]) -> NDArray[Any]:
             nonlocal state
             reward[:] = live.reward
-            seen = rows if device == "cpu" else rows.to(device)
-            before = state
-            action, _, state = self._agent.act(seen, state, torch.from_numpy(noise).to(device), self._deterministic)
+            seen, there, drawn, before = rows, valid, torch.from_numpy(noise), state
+            if staging is not None:
+                image = staging.send(parts | {"noise": drawn})
+                seen, there, drawn = rows_of(image), image["valid"], image["noise"]
+            action, _, state = self._agent.act(seen, state, drawn, self._deterministic)
             if manager.may_lag:  # a slot whose row is not there yet remembers nothing of this round
-                there = valid.to(device)
                 state = {key: torch.where(there.view(-1, *[1] * (new.dim() - 1)), new, before[key]) for key, new in state.items()}
             return action.cpu().numpy()
 
-        return act
+        return Remembering(act, lambda: state)
 
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[Any]:
         return self._agent.draw_noise(rng, num_rows)
+
+    def _blank_noise(self, num_rows: int) -> NDArray[Any]:
+        return np.zeros_like(self.draw_noise(np.random.default_rng(0), num_rows))
 
 
 class RandomActor:
@@ -219,6 +227,7 @@ def run_wave(
     plan: WavePlan,
     *,
     sink: Sink | None = None,
+    keeper: StateKeeper | None = None,
     watch: Stopwatch | None = None,
     tick: Callable[[WaveResult], bool] = lambda _: False,
 ) -> WaveResult:
@@ -230,11 +239,10 @@ def run_wave(
     few slots are stepped; a checkpoint would have to hold those trials, and a memory that reads whole trials could not learn from parts.)
 
     Groups of slots take turns: while one is acted for, the other steps. Which slot plays which trial depends on the order in which trials
-    end, counted in rounds, never on the clock (but for `min_ready`): the same plan over the same number of slots and groups gives the same
-    rows, whatever the backend. `tick` sees the result grow once a round, and stops the wave by True.
+    end, counted in rounds, not on the clock (but for `min_ready`): the same plan over as many slots and groups gives the same rows, whatever
+    the backend. `tick` sees the result grow once a round, and stops the wave by True; a `keeper` keeps what actors remember.
     """
-    watch = watch or Stopwatch()
-    wave = _Wave(manager, actor, plan)
+    wave, watch = _Wave(manager, actor, plan, keeper), watch or Stopwatch()
     if sink is not None:
         sink.reserve(len(plan))
     with torch.inference_mode():
@@ -268,9 +276,9 @@ def run_wave(
 class _Wave:
     """Which trials have begun, and what has happened in them."""
 
-    def __init__(self, manager: ParallelEnvManager, actor: Actor, plan: WavePlan) -> None:
+    def __init__(self, manager: ParallelEnvManager, actor: Actor, plan: WavePlan, keeper: StateKeeper | None) -> None:
         self._manager, self._plan = manager, plan
-        self.actor = actor
+        self.actor, self.keeper = actor, keeper
         self.rows_of_trial = np.zeros(len(plan), np.int64)
         self.result = WaveResult.empty(len(plan), manager.episodes_per_trial)
         self.started = 0
@@ -340,7 +348,10 @@ class _Seat:
             self._succeeded |= valid & (rows.info[:, self._success] > 0)
         if ended.any():
             self._conclude(np.flatnonzero(ended))
-        return np.flatnonzero(valid)
+        slots = np.flatnonzero(valid)
+        if self._wave.keeper is not None:
+            keep(self._wave.keeper, self._act, slots, self.trial, self.time)
+        return slots
 
     def _conclude(self, slots: NDArray[np.int64]) -> None:
         """The episodes in these slots have ended."""

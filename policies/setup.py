@@ -17,9 +17,12 @@ from envs.backends.base import BackendConfig
 from envs.base import EnvConfig, EnvSpec, Layout, TaskFamily
 from envs.meta.make_env import make_family
 from policies.agents.agent import Agent, check_spaces
-from policies.agents.base import PolicyRows
+from policies.agents.base import Arch, PolicyRows
+from policies.agents.task_inference import check_decodable
 from policies.algorithms import ALGORITHMS
-from policies.config import Config, DeviceName
+from policies.config import Config, DeviceName, Overlap, ReplayDevice
+from policies.memory import MEMORIES
+from policies.remembering import leaves_of
 from utils.machine import available_cores, available_memory, keep_freed_memory
 from utils.options import OptionError
 
@@ -107,13 +110,37 @@ def prepare_torch(config: Config) -> str:
 def replay_shape(config: Config, family: TaskFamily) -> dict[str, Any]:
     """What the replay of a run is built from."""
     env, train, spec = family.config, config.train, family.spec
+    every = needs_of(config).state_every
     in_capacity = train.buffer_size // (env.max_rollouts_per_task * env.max_episode_steps)
     return {
         "obs_space": layout_of(config, spec).obs_space,
         "action_space": spec.action_space,
         "capacity_trials": max(0 if needs_of(config).on_policy else in_capacity, wave_of(config, env)[0], train.num_init_rollouts_pool),
         "rows_per_trial": env.max_rollouts_per_task * (env.max_episode_steps + 1),
+        "state_every": every,
+        "states": leaves_of(MEMORIES[config.memory.name], config.memory) if every else None,
     }
+
+
+def wave_shape(config: Config, family: TaskFamily) -> dict[str, Any]:
+    """The same of a place for one wave of training, where it is kept apart until it is complete."""
+    return replay_shape(config, family) | {"capacity_trials": wave_of(config, family.config)[0]}
+
+
+def mirrors(config: Config, family: TaskFamily, device: str) -> bool:
+    """Whether the replay has an image on the device that trains; refuses one that does not fit."""
+    asked = config.train.replay_device
+    if device == "cpu" or needs_of(config).on_policy or asked is ReplayDevice.host:
+        return False
+    if not device.startswith("cuda"):  # others share the host's memory, or say little of their own
+        return asked is ReplayDevice.device
+    needed, free = Replay.bytes_needed(**replay_shape(config, family)), torch.cuda.mem_get_info()[0]
+    if asked is ReplayDevice.device and needed > 0.9 * free:
+        raise OptionError(
+            f"train.replay_device=device needs {needed / 2**30:.1f} GiB of the {free / 2**30:.1f} GiB that are free on {device}: "
+            "lower train.buffer_size (env steps) or use train.replay_device=host."
+        )
+    return asked is ReplayDevice.device or needed <= free / 2
 
 
 def check_family(config: Config) -> TaskFamily:
@@ -123,6 +150,7 @@ def check_family(config: Config) -> TaskFamily:
     space, algorithm = family.spec.action_space, ALGORITHMS[config.algorithm.name]
     try:
         kind = check_spaces(layout_of(config, family.spec).obs_space, space).kind
+        check_decodable(config.agent.task_inference, layout_of(config, family.spec).obs_space)
     except ValueError as error:
         raise OptionError(f"env={config.env.family}: {error}") from error
     if kind not in algorithm.serves:
@@ -130,7 +158,15 @@ def check_family(config: Config) -> TaskFamily:
         raise OptionError(
             f"algorithm={config.algorithm.name} cannot learn {kind.value} actions, those of env={config.env.family} ({space}): use {others}."
         )
+    rows = max(family.config.max_rollouts_per_task, config.evaluation.episodes_per_trial or 0) * (family.config.max_episode_steps + 1)
+    room = MEMORIES[config.memory.name].most_rows(config.memory)
+    if room is not None and room < rows and config.agent.arch is not Arch.Markov:
+        raise OptionError(
+            f"memory={config.memory.name} has room for memory.max_rows={room} rows, and the longest trial has {rows}: raise it to that."
+        )
     needed, free = Replay.bytes_needed(**replay_shape(config, family)), available_memory()
+    if config.learner.overlap is Overlap.bounded:
+        needed += Replay.bytes_needed(**wave_shape(config, family))
     if needed > 0.9 * free:
         raise OptionError(
             f"The replay needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB of memory are free: "

@@ -29,6 +29,8 @@ class Restored:
     counters: Counters
     loss_sums: dict[str, torch.Tensor]
     facts: dict[str, Any]
+    acting: dict[str, Any]
+    """The state of an agent that plays a wave while the other learns; empty between such waves."""
 
 
 class Snapshots:
@@ -42,7 +44,7 @@ class Snapshots:
         self._segments: list[tuple[int, int]] = []
         self.saved_at: tuple[str, int, int] | None = None
 
-    def save(self, counters: Counters, loss_sums: dict[str, torch.Tensor], facts: dict[str, Any]) -> None:
+    def save(self, counters: Counters, loss_sums: dict[str, torch.Tensor], facts: dict[str, Any], acting: dict[str, Any]) -> None:
         """Write a snapshot, unless nothing has happened since the last one."""
         now = (counters.stage, counters.env_steps, counters.updates)
         if now == self.saved_at:
@@ -51,7 +53,7 @@ class Snapshots:
         try:
             self._store.save(
                 counters.env_steps,
-                tensors={"algorithm": self._algorithm.state_dict(), "loss_sums": dict(loss_sums)},
+                tensors={"algorithm": self._algorithm.state_dict(), "loss_sums": dict(loss_sums), "acting": acting},
                 facts=facts | self._facts() | {"counters": counters.state_dict()},
                 segments={_name(*segment): partial(self._replay.export, *segment) for segment in self._segments},
             )
@@ -85,7 +87,7 @@ class Snapshots:
         self._sampling.bit_generator.state = facts["sampling"]
         counters = Counters.from_state_dict(facts["counters"])
         self.saved_at = (counters.stage, counters.env_steps, counters.updates)
-        return Restored(counters, checkpoint.tensors["loss_sums"], facts)
+        return Restored(counters, checkpoint.tensors["loss_sums"], facts, checkpoint.tensors.get("acting", {}))
 
 
 def _name(first: int, stop: int) -> str:

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from policies.config import Overlap
+from policies.overlap import SideBySide
 from policies.progress import Stage, by_episode
 from policies.rollout import WaveInterrupted, WaveResult
 from policies.setup import wave_of
+from utils.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from policies.learner import Learner
@@ -20,6 +23,8 @@ class Training:
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
         self._config = learner.config
+        overlaps = self._config.learner.overlap is Overlap.bounded
+        self._side_by_side = SideBySide(learner, self._update_once) if overlaps else None
 
     def run(self) -> None:
         """Go from stage to stage."""
@@ -45,11 +50,17 @@ class Training:
             self._earn_updates(learner.counters.env_steps)
 
     def _collect(self) -> None:
-        most, budget = wave_of(self._config, self._learner.family.config)
-        result = self._learner.collect(most, False, self._learner.train_env_parallel, budget)
-        self._learner.counters.iteration += 1
+        learner, counters = self._learner, self._learner.counters
+        if self._side_by_side is not None:
+            result = self._side_by_side.collect()
+        else:
+            most, budget = wave_of(self._config, learner.family.config)
+            result = learner.collect(most, False, learner.train_env_parallel, budget)
+        counters.iteration += 1
         self._note("train", result)
         self._earn_updates(result.env_steps)
+        if self._side_by_side is not None and counters.env_steps < self._config.train.n_env_steps_total:
+            counters.stage = Stage.evaluate.value  # they are made beside the next wave
 
     def _note(self, prefix: str, result: WaveResult) -> None:
         """Put a wave into the line of metrics."""
@@ -74,16 +85,20 @@ class Training:
         counters.update_credit -= counters.updates_due
 
     def _update(self) -> None:
-        counters, sums = self._learner.counters, self._learner.loss_sums
+        counters = self._learner.counters
         while counters.updates_due:
             if self._learner.tick():
                 return
-            for name, value in self._learner.update_once().items():
-                sums[name] = sums.get(name, torch.zeros_like(value)) + value
-            counters.updates_in_record += 1
-            counters.updates_due -= 1
+            self._update_once()
         self._learner.guard.settle()
         counters.stage = Stage.evaluate.value
+
+    def _update_once(self, watch: Stopwatch | None = None) -> None:
+        counters, sums = self._learner.counters, self._learner.loss_sums
+        for name, value in self._learner.update_once(watch).items():
+            sums[name] = sums.get(name, torch.zeros_like(value)) + value
+        counters.updates_in_record += 1
+        counters.updates_due -= 1
 
     def _conclude(self) -> None:
         """Evaluate if it is time, write the iteration's line, and save if it is time."""

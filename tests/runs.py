@@ -16,7 +16,7 @@ from envs.meta.point_robot import PointReward
 from policies.agents.actions import actions_of
 from policies.agents.base import AgentConfig, Arch
 from policies.algorithms import ALGORITHMS
-from policies.config import Config, DeviceName, EvaluationConfig, TrainConfig
+from policies.config import Config, DeviceName, EvaluationConfig, LearnerConfig, TrainConfig
 from policies.learner import Learner
 from policies.memory import MEMORIES
 from utils.wandb_run import WandbConfig, WandbMode
@@ -51,6 +51,7 @@ def tiny_config(
         backend=plain.pop("backend", BackendConfig(name="process" if (workers or 1) > 1 else "serial")),
         train=TrainConfig(**(train | plain.pop("train", {}))),
         evaluation=EvaluationConfig(**({"every": 100} | plain.pop("evaluation", {}))),
+        learner=LearnerConfig(**plain.pop("learner", {})),
         wandb=WandbConfig(mode=WandbMode.disabled),
         device=DeviceName.cpu,
         num_parallel_workers=workers,

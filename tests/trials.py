@@ -127,9 +127,16 @@ def make_trials(seed: int, count: int, *, first: int = 0, k: int = 2, horizon: i
     return [make_trial(rng, first + i, k=k, horizon=horizon, fall=fall, scale=scale) for i in range(count)]
 
 
-def make_replay(capacity: int, *, k: int = 2, horizon: int = 5, kind: Kind = PLAIN, storage: type[Replay] = Replay) -> Replay:
+COUNTING = {"where": ((2,), np.dtype(np.float32)), "rows": ((), np.dtype(np.int64))}
+"""What a memory would remember that knows of a row which trial it is of, and its place in it."""
+
+
+def make_replay(
+    capacity: int, *, k: int = 2, horizon: int = 5, kind: Kind = PLAIN, storage: type[Replay] = Replay, state_every: int = 0, **more: Any
+) -> Replay:
     """A replay for such trials."""
-    return storage(obs_space=kind.obs_space, action_space=kind.action_space, capacity_trials=capacity, rows_per_trial=k * (horizon + 1))
+    more |= {"states": COUNTING, "state_every": state_every} if state_every else {}
+    return storage(obs_space=kind.obs_space, action_space=kind.action_space, capacity_trials=capacity, rows_per_trial=k * (horizon + 1), **more)
 
 
 def make_rows(num_slots: int, kind: Kind = PLAIN) -> Rows:
@@ -180,6 +187,10 @@ def play(replay: Replay, trials: list[Trial], *, num_slots: int, policy: Policy 
                 source, t = trials[trial[slot]], time[slot]
                 actions[slot] = kind.act(source.action[t], kind.look(source.obs[t]))
         replay.write(trial[slots], time[slots], rows, slots, actions)
+        kept = slots[(time[slots] > 0) & (time[slots] % replay.state_every == 0)] if replay.state_every else []
+        if len(kept):
+            where = [trials[trial[slot]].obs[time[slot], :2] for slot in kept]
+            replay.write_states(trial[kept], time[kept], {"where": np.array(where), "rows": time[kept]})
     replay.commit(np.array([len(one) for one in trials]))
 
 

@@ -14,35 +14,45 @@ from buffers.base import Batch
 from envs.base import ActionSpace, ObsSpace
 from envs.gym_spaces import MASK_KEY
 from policies.agents.actions import Actions, actions_of
-from policies.agents.base import AgentSpec, Arch, Encoders, Outputs, PolicyRows, Seen
+from policies.agents.base import AgentSpec, Arch, Encoders, Outputs, PolicyRows, Precision, Seen
 from policies.agents.branches import Branch, MarkovBranch, MemoryBranch
+from policies.agents.conditioning import HeadSizes
 from policies.agents.encoders import Encoder, encoder_of, mask_of, readable_parts
-from policies.agents.heads import HeadSizes, PolicyHead
+from policies.agents.heads import PolicyHead
 from policies.agents.normalisation import Normaliser
+from policies.agents.task_inference import TaskInference, check_decodable
 from policies.memory.base import State
 
 NOTHING_TO_SHARE = "agent.encoders=shared needs two that remember alike, and in agent=Memory_Markov only the critic does: use encoders=separate."
 
 
 class Network(nn.Module):
-    """An actor or a critic."""
+    """An actor or a critic; one that remembers may have to infer the task from it."""
 
-    def __init__(self, encoder: Encoder, branch: Branch, head: nn.Module) -> None:
+    def __init__(self, encoder: Encoder, branch: Branch, head: nn.Module, inference: TaskInference | None = None) -> None:
         super().__init__()
         self.encoder = encoder
         self.branch = branch
         self.head = head
+        self.inference = inference
 
     def step(self, rows: PolicyRows, state: State) -> tuple[Seen, State]:
         """The next row of every slot."""
         obs = self.encoder(rows.obs)
         features, state = self.branch.step(rows, obs, state)
+        if self.inference is not None:
+            features = self.inference.read(features)
         return Seen(features, obs, mask_of(rows.obs)), state
 
     def unroll(self, batch: Batch, state: State | None = None) -> Seen:
         """All rows of a batch, from `state` or the initial one."""
-        obs = self.encoder(batch.obs)
-        return Seen(self.branch.unroll(batch, obs, state), obs, mask_of(batch.obs))
+        return self.unroll_on(batch, state)[0]
+
+    def unroll_on(self, batch: Batch, state: State | None) -> tuple[Seen, State]:
+        """The same, and what is remembered after the last row."""
+        obs, mask = self.encoder(batch.obs), mask_of(batch.obs)
+        features, state = self.branch.unroll(batch, obs, state)
+        return Seen(features, obs, mask) if self.inference is None else Seen(self.inference.read(features), obs, mask, features), state
 
 
 class Agent(nn.Module):
@@ -70,13 +80,17 @@ class Agent(nn.Module):
         self.extras = extras
         obs, reward = spec.config.normalise_obs, spec.config.normalise_reward
         self.normaliser = Normaliser(spec.obs_space, obs=obs, reward=reward) if obs or reward else None
+        check_decodable(spec.config.task_inference, spec.obs_space)
 
         def network(remembers: bool, head: Callable[[HeadSizes], nn.Module], like: Network | None = None) -> Network:
             config, actions = spec.config, self.actions
             encoder = encoder_of(spec.obs_space, config.picture_embedding) if like is None else like.encoder
             branch = like.branch if like else MemoryBranch(spec, encoder.out_dim, actions) if remembers else MarkovBranch()
-            sizes = HeadSizes(branch.out_dim, encoder.out_dim, actions.dim, config.shortcut_embedding, config.hidden, config.activation)
-            return Network(encoder, branch, head(sizes))
+            inference = like.inference if like else TaskInference.of(config.task_inference, branch.out_dim, encoder.out_dim, actions)
+            features = branch.out_dim if inference is None else inference.out_dim
+            shape = (features, encoder.out_dim, actions.dim, config.shortcut_embedding, config.hidden, config.activation)
+            sizes = HeadSizes(*shape, config.conditioning, config.hyper_embedding, brief=config.precision is Precision.bfloat16)
+            return Network(encoder, branch, head(sizes), inference)
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(spec.seed)
@@ -113,8 +127,32 @@ class Agent(nn.Module):
 
     def see(self, batch: Batch) -> tuple[Seen, Seen]:
         """What actor and critic see at every row of a batch that was `read`: the same, found once, where they share it."""
-        actor = self.actor.unroll(batch, batch.state)
-        return actor, actor if self.shares else self.critic.unroll(batch)
+        return self.see_on(batch)[0]
+
+    def see_on(self, batch: Batch) -> tuple[tuple[Seen, Seen], tuple[State, State]]:
+        """The same, and what both remember after the last row: the states from which the rows after them go on."""
+        actor, state = self.actor.unroll_on(batch, batch.state)
+        if self.shares:
+            return (actor, actor), (state, {})
+        critic, critic_state = self.critic.unroll_on(batch, batch.critic_state)
+        return (actor, critic), (state, critic_state)
+
+    def infer(self, batch: Batch, seed: int, **seen: Seen) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """(losses, metrics) of task inference where what "actor" or "critic" sees is given; what they share infers it once, as the critic's."""
+        losses: list[Tensor] = []
+        metrics: dict[str, Tensor] = {}
+        for name, network in (("actor", None if self.shares else self.actor), ("critic", self.critic)):
+            if name in seen and network is not None and network.inference is not None:
+                loss, said = network.inference.loss(batch, seen[name], seed)
+                losses.append(loss)
+                metrics |= {f"{name}_{part}": value for part, value in said.items()}
+        return losses, metrics
+
+    def draw_inference_seed(self, generator: torch.Generator) -> int:
+        """What all draws of `infer` follow from, in whatever thread they are made; where nobody infers, 0, and nothing is drawn."""
+        if self.actor.inference is None and self.critic.inference is None:
+            return 0
+        return int(torch.randint(2**62, (), generator=generator, device=generator.device))
 
     def owned(self) -> dict[str, list[nn.Parameter]]:
         """The parameters of actor and critic; what they share is the critic's."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -37,6 +37,49 @@ class Activation(Enum):
     tanh = "tanh"
 
 
+class Precision(Enum):
+    """The type in which products are computed."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+class Decodes(Enum):
+    """What a belief over the task is to predict: rewards, or next observations too."""
+
+    reward = "reward"
+    reward_and_transition = "reward_and_transition"
+
+
+class HeadsRead(Enum):
+    """What heads read of a memory that infers the task: its features, or the belief in their place."""
+
+    features = "features"
+    belief = "belief"
+
+
+@dataclass
+class TaskInferenceConfig:
+    """Options of the loss by which a memory infers the task (task_inference.py); without a weight there is none of it."""
+
+    weight: float = option(0.0, "weight of the task-inference loss beside those of the actor and the critic; 0 leaves it out", low=0)
+    latent: int = option(5, "numbers of the latent task that is believed in", low=1)
+    kl_weight: float = option(0.1, "weight of the belief's divergence from the one a row before, beside what it predicts", low=0)
+    decode: Decodes = option(Decodes.reward, "what it predicts: reward, or reward_and_transition (next observations too)")
+    rows: int | None = option(50, "rows for each column of a batch whose beliefs are trained in a gradient step; null takes all", low=1)
+    steps: int | None = option(50, "steps of its trial that the belief of each of them predicts; null takes all", low=1)
+    hidden: list[int] = option([64, 32], "layers of the networks that predict", low=1)
+    heads_read: HeadsRead = option(HeadsRead.features, "features, or belief: mean and log-variance, and the memory learns from this loss alone")
+
+
+class Conditioning(Enum):
+    """How what is remembered enters a head's network."""
+
+    concatenate = "concatenate"
+    film = "film"
+    hypernetwork = "hypernetwork"
+
+
 @dataclass
 class AgentConfig:
     """The parts of an agent and their sizes; an embedding of size 0 switches an input of the memory off."""
@@ -49,9 +92,23 @@ class AgentConfig:
     picture_embedding: int = option(64, "features of a picture in the observation, by convolutions", low=1)
     hidden: list[int] = option([128, 128], "layers of the policy's and the critic's heads", low=1)
     activation: Activation = option(Activation.relu, "between those layers: relu or tanh")
+    precision: Precision = option(
+        Precision.float32,
+        "bfloat16: an update computes those layers in it, with sums and parameters in float32; it pays where the processor has it "
+        "(avx512_bf16, AMX, CUDA), is slow elsewhere, and changes results a little",
+    )
+    conditioning: Conditioning = option(
+        Conditioning.concatenate,
+        "how heads read what is remembered: concatenate, beside the current row; film, it scales and shifts the hidden layers of a network of "
+        "that row; hypernetwork, it makes that network's weights (in agent=Memory_Markov the critic's: the actor has nothing to read)",
+    )
+    hyper_embedding: int = option(
+        16, "numbers that conditioning=hypernetwork first reduces the features of the memory to, its cost grows with them; 0 takes all", low=0
+    )
     encoders: Encoders = option(Encoders.separate, "separate: actor and critic encode and remember each by itself; shared: once for both")
     normalise_obs: bool = option(False, "shift and scale observations by their running mean and deviation")
     normalise_reward: bool = option(False, "scale rewards by the running deviation of the discounted return")
+    task_inference: TaskInferenceConfig = field(default_factory=TaskInferenceConfig, metadata={"help": "infer the task from what is remembered"})
 
 
 @dataclass(frozen=True)
@@ -121,10 +178,12 @@ class Seen(NamedTuple):
     """[..., D] the current observation, encoded."""
     mask: Tensor | None = None
     """[..., n] which actions are allowed, where the observation says so."""
+    remembered: Tensor | None = None
+    """[T, B, F] the memory's features, with gradients, for a loss that infers the task from them; None elsewhere, and once picked."""
 
     def pick(self, rows: Tensor) -> Seen:
         """[M, ...] of [T, B, ...], by flat row numbers."""
-        return Seen(*(None if part is None else pick(part, rows) for part in self))  # pyright: ignore[reportArgumentType]
+        return Seen(pick(self.features, rows), pick(self.obs, rows), None if self.mask is None else pick(self.mask, rows))
 
     def detach(self) -> Seen:
         """The same numbers, without gradients."""

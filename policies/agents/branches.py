@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from buffers.base import Batch
 from policies.agents.actions import Actions
 from policies.agents.base import AgentSpec, Inputs, PolicyRows
-from policies.agents.heads import parameters_of
+from policies.agents.conditioning import parameters_of
 from policies.memory.base import State
 from policies.memory.dense import dense
 
@@ -29,8 +29,8 @@ class Branch(nn.Module, ABC):
         """The next row of every slot."""
 
     @abstractmethod
-    def unroll(self, batch: Batch, obs: Tensor, state: State | None = None) -> Tensor:
-        """All rows of a batch, from `state` or the initial one."""
+    def unroll(self, batch: Batch, obs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """All rows of a batch, from `state` or the initial one; and what is remembered after the last."""
 
 
 class MarkovBranch(Branch):
@@ -46,9 +46,9 @@ class MarkovBranch(Branch):
         """[N, 0]."""
         return obs[:, :0], state
 
-    def unroll(self, batch: Batch, obs: Tensor, state: State | None = None) -> Tensor:
+    def unroll(self, batch: Batch, obs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """[T, B, 0]."""
-        return obs[..., :0]
+        return obs[..., :0], {}
 
 
 class MemoryBranch(Branch):
@@ -79,10 +79,10 @@ class MemoryBranch(Branch):
         out, state = self.memory(self._embed(rows, obs)[None], state, rows.trial_start[None])
         return out[0], state
 
-    def unroll(self, batch: Batch, obs: Tensor, state: State | None = None) -> Tensor:
+    def unroll(self, batch: Batch, obs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """[T, B, out_dim]; only a trial's start forgets."""
         start = self.initial_state(batch.shape[1]) if state is None else state
-        return self.memory(self._embed(batch, obs), start, batch.trial_start)[0]
+        return self.memory(self._embed(batch, obs), start, batch.trial_start)
 
     def _embed(self, inputs: Inputs, obs: Tensor) -> Tensor:
         values = {"prev_action": self._actions.previous(inputs), "reward": inputs.reward[..., None], "obs": obs}

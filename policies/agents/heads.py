@@ -2,85 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from math import log, sqrt
+from math import log
 
 import torch
 from torch import Tensor, nn
 
 from policies.agents.actions import Actions, Choices
-from policies.agents.base import Activation, Distribution, Seen
+from policies.agents.base import Distribution, Seen
+from policies.agents.conditioning import HeadSizes, Join, net_of
 from policies.agents.distributions import EpsilonGreedy, Gaussian, Noisy
-from policies.memory.dense import dense
-
-
-class MLP(nn.Module):
-    """Linear layers with ReLU or tanh between them.
-
-    `last_gain` starts them orthogonal, the last one scaled by it: the first policy then hardly depends on the row, if that is small.
-    Acting calls it for a dozen rows, where the bookkeeping of nested module calls costs as much as the sums: so the layers are applied here.
-    """
-
-    def __init__(
-        self, in_dim: int, hidden: Sequence[int], out_dim: int, activation: Activation = Activation.relu, last_gain: float | None = None
-    ) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(inputs, outputs) for inputs, outputs in pairwise([in_dim, *hidden, out_dim])])
-        self._applied = parameters_of(self.layers)
-        self._bend = activation.name
-        if last_gain is not None:
-            for weight, bias in self._applied:
-                nn.init.orthogonal_(weight, last_gain if weight is self._applied[-1][0] else sqrt(2))
-                nn.init.zeros_(bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., in_dim] -> [..., out_dim]."""
-        *hidden, (weight, bias) = self._applied
-        for inner_weight, inner_bias in hidden:
-            x = dense(x, inner_weight, inner_bias, self._bend)
-        return dense(x, weight, bias)
-
-
-def parameters_of(layers: Iterable[nn.Module]) -> list[tuple[Tensor, Tensor]]:
-    """(weight, bias) of each linear layer: the parameters themselves, which `to`, `deepcopy` and `load_state_dict` keep up to date."""
-    return [(layer.weight, layer.bias) for layer in layers if isinstance(layer, nn.Linear)]
-
-
-@dataclass(frozen=True)
-class HeadSizes:
-    """What a head reads and gives."""
-
-    features: int
-    """0 beside a Markov branch."""
-    obs: int
-    action: int
-    shortcut: int
-    hidden: Sequence[int]
-    activation: Activation = Activation.relu
-
-
-class Join(nn.Module):
-    """The features, and the current row past the memory: embedded beside a memory, raw beside a Markov branch."""
-
-    def __init__(self, sizes: HeadSizes, *, with_action: bool) -> None:
-        super().__init__()
-        self.reads_obs = sizes.features == 0 or sizes.shortcut > 0
-        current = sizes.obs * self.reads_obs + sizes.action * with_action
-        embeds = sizes.features > 0 and sizes.shortcut > 0
-        self.embed = nn.ModuleList([nn.Linear(current, sizes.shortcut)] if embeds else [])
-        self._applied = parameters_of(self.embed)
-        self.out_dim = sizes.features + (sizes.shortcut if embeds else current)
-
-    def forward(self, seen: Seen, action: Tensor | None = None) -> Tensor:
-        """[..., out_dim]."""
-        current = seen.obs if self.reads_obs else seen.obs[..., :0]
-        if action is not None:
-            current = torch.cat([current, action], -1)
-        for weight, bias in self._applied:
-            current = dense(current, weight, bias, "relu")
-        return torch.cat([seen.features, current], -1)
 
 
 class PolicyHead(nn.Module):
@@ -90,11 +20,11 @@ class PolicyHead(nn.Module):
         super().__init__()
         self._actions = actions
         self.join = Join(sizes, with_action=False)
-        self.net = MLP(self.join.out_dim, sizes.hidden, actions.outputs, sizes.activation, last_gain)
+        self.net = net_of(sizes, self.join, actions.outputs, last_gain)
 
     def forward(self, seen: Seen) -> Distribution:
         """[...]."""
-        return self._actions.distribution(self.net(self.join(seen)), seen.mask)
+        return self._actions.distribution(self.net(*self.join(seen)), seen.mask)
 
 
 class GaussianHead(nn.Module):
@@ -103,12 +33,12 @@ class GaussianHead(nn.Module):
     def __init__(self, sizes: HeadSizes, deviation: float = 1.0) -> None:
         super().__init__()
         self.join = Join(sizes, with_action=False)
-        self.net = MLP(self.join.out_dim, sizes.hidden, sizes.action, sizes.activation, last_gain=0.01)
+        self.net = net_of(sizes, self.join, sizes.action, last_gain=0.01)
         self.log_std = nn.Parameter(torch.full((sizes.action,), log(deviation)))
 
     def forward(self, seen: Seen) -> Gaussian:
         """[...]."""
-        return Gaussian(self.net(self.join(seen)), self.log_std)
+        return Gaussian(self.net(*self.join(seen)), self.log_std)
 
 
 class ValueHead(nn.Module):
@@ -117,11 +47,11 @@ class ValueHead(nn.Module):
     def __init__(self, sizes: HeadSizes) -> None:
         super().__init__()
         self.join = Join(sizes, with_action=False)
-        self.net = MLP(self.join.out_dim, sizes.hidden, 1, sizes.activation, last_gain=1.0)
+        self.net = net_of(sizes, self.join, 1, last_gain=1.0)
 
     def forward(self, seen: Seen) -> Tensor:
         """[...]."""
-        return self.net(self.join(seen)).squeeze(-1)
+        return self.net(*self.join(seen)).squeeze(-1)
 
 
 class DeterministicHead(nn.Module):
@@ -131,11 +61,11 @@ class DeterministicHead(nn.Module):
         super().__init__()
         self._deviation = deviation
         self.join = Join(sizes, with_action=False)
-        self.net = MLP(self.join.out_dim, sizes.hidden, actions.dim, sizes.activation)
+        self.net = net_of(sizes, self.join, actions.dim)
 
     def forward(self, seen: Seen) -> Noisy:
         """[...]."""
-        return Noisy(torch.tanh(self.net(self.join(seen))), self._deviation)
+        return Noisy(torch.tanh(self.net(*self.join(seen))), self._deviation)
 
 
 class EpsilonGreedyHead(nn.Module):
@@ -165,12 +95,12 @@ class QHead(nn.Module):
     def __init__(self, sizes: HeadSizes, critics: int = 2) -> None:
         super().__init__()
         self.join = Join(sizes, with_action=True)
-        self.nets = nn.ModuleList([MLP(self.join.out_dim, sizes.hidden, 1, sizes.activation) for _ in range(critics)])
+        self.nets = nn.ModuleList([net_of(sizes, self.join, 1) for _ in range(critics)])
 
     def forward(self, seen: Seen, action: Tensor) -> Tensor:
         """action [..., A] -> [critics, ...]."""
         x = self.join(seen, action)
-        return torch.stack([net(x).squeeze(-1) for net in self.nets])
+        return torch.stack([net(*x).squeeze(-1) for net in self.nets])
 
 
 class QOfChoicesHead(nn.Module):
@@ -179,9 +109,9 @@ class QOfChoicesHead(nn.Module):
     def __init__(self, sizes: HeadSizes, critics: int = 2) -> None:
         super().__init__()
         self.join = Join(sizes, with_action=False)
-        self.nets = nn.ModuleList([MLP(self.join.out_dim, sizes.hidden, sizes.action, sizes.activation) for _ in range(critics)])
+        self.nets = nn.ModuleList([net_of(sizes, self.join, sizes.action) for _ in range(critics)])
 
     def forward(self, seen: Seen) -> Tensor:
         """[critics, ..., n]."""
         x = self.join(seen)
-        return torch.stack([net(x) for net in self.nets])
+        return torch.stack([net(*x) for net in self.nets])

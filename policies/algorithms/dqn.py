@@ -35,7 +35,7 @@ class GreedyAgent(Agent):
         super().__init__(spec, partial(QOfChoicesHead, critics=critics))
         assert isinstance(self.actions, Choices)
         self.head = EpsilonGreedyHead(self.critic.head, self.actions).to(spec.device)
-        self.actor = Network(self.critic.encoder, self.critic.branch, self.head)
+        self.actor = Network(self.critic.encoder, self.critic.branch, self.head, self.critic.inference)
         self.shares = True
 
 

@@ -13,6 +13,11 @@ all. Where M = N all count: the smallest of the two is the clipped double Q of T
 Policy and temperature learn in one update of `policy_delay`, and where the policy has a target too, targets follow then, as in TD3. All gradients
 of an update are taken where the parameters stood before it. Where actor and critic share what is seen and remembered, it is the critic's: the actor
 reads it, and its gradient stops there.
+
+A window may start from what the actor remembered there as it acted (R2D2; Kapturowski et al. 2019), stale by as many updates as came since, which a
+burn-in mends. The same state serves the actor that targets ask, and the critics where they share the actor's memory.
+
+Where a memory is to infer the task (policies/agents/task_inference.py), that loss is added to the critic's or the actor's, whoever owns the memory.
 """
 
 from __future__ import annotations
@@ -21,6 +26,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from enum import Enum
+from math import gcd
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -36,14 +43,29 @@ from policies.returns import successor
 from utils.options import option
 
 
+class WindowStart(Enum):
+    """What a memory holds before the first row of a window that it reads."""
+
+    zero = "zero"
+    stored = "stored"
+
+
 @dataclass
 class OffPolicyConfig(AlgorithmConfig):
     """Options of all off-policy algorithms."""
 
     batch_size: int = option(32, "trials (or windows) in a batch, for agents that remember", low=1)
     transitions_batch_size: int = option(256, "transitions in a batch, for Markov agents", low=1)
-    window: int = option(0, "rows of a trial to train on at once, its memory empty before what it reads of them; 0 takes whole trials", low=0)
+    window: int = option(0, "rows of a trial to train on at once; 0 takes whole trials", low=0)
     burn_in: int = option(0, "rows before a window that its memory reads first, and that do not train", low=0)
+    window_start: WindowStart = option(
+        WindowStart.zero,
+        "before that, the memory is empty (zero), or the actor's holds what it held when it acted there (stored, as R2D2; with "
+        "agent.encoders=separate the critic's, which never acted, is empty: let it burn in)",
+    )
+    state_every: int | None = option(
+        None, "rows between those before which that is stored, and at which such windows and their burn-in begin; null: half a window", low=1
+    )
     tau: float = option(0.005, "how far the target critic moves towards the critic in each update", above=0, high=1)
     critics: int = option(2, "estimates of Q, each by a head of its own", low=1)
     critics_in_target: int = option(2, "the smallest of so many of them, drawn in each update, is believed in targets (REDQ: 2 of 10)", low=1)
@@ -118,7 +140,8 @@ class OffPolicy(Algorithm):
         if arch is Arch.Markov:
             return Needs(on_policy=False, sample=Sample.transitions, batch_size=config.transitions_batch_size)
         sample = Sample.windows if config.window else Sample.trials
-        return Needs(on_policy=False, sample=sample, batch_size=config.batch_size, window=config.window, burn_in=config.burn_in)
+        every = _state_every(config) if config.window and config.window_start is WindowStart.stored else 0
+        return Needs(on_policy=False, sample=sample, batch_size=config.batch_size, window=config.window, burn_in=config.burn_in, state_every=every)
 
     @classmethod
     def problems(cls, config: Any, agent: AgentConfig) -> Iterator[str]:
@@ -128,6 +151,8 @@ class OffPolicy(Algorithm):
             yield f"algorithm.critics_in_target={config.critics_in_target} is more than algorithm.critics={config.critics}."
         if config.burn_in and not config.window and agent.arch is not Arch.Markov:
             yield f"algorithm.burn_in={config.burn_in} goes before a window, and algorithm.window=0 takes whole trials."
+        if config.window_start is WindowStart.stored and agent.arch is not Arch.Markov:
+            yield from _problems_of_stored(config, agent)
 
     @property
     def target(self) -> Network:
@@ -172,19 +197,27 @@ class OffPolicy(Algorithm):
         batch = self.agent.read(batch)
         selected = self._select(batch)
         learns = self.updates % self.policy_delay == 0
+        seed = self.agent.draw_inference_seed(self.generator)
         (critic, q), (actor, target) = self._see(batch, selected, learns)
-        losses = {"critic": mse_loss(q, target.expand_as(q))}
+
+        def critic_learns() -> tuple[Tensor, dict[str, Tensor]]:
+            inferred, parts = self.agent.infer(batch, seed, critic=critic)
+            loss = sum(inferred, mse_loss(q, target.expand_as(q)))
+            self._differentiate("critic", loss)
+            return loss, parts
+
+        def policy_learns() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+            return self._differentiate_policy(batch, selected, critic, actor, seed) if learns and actor is not None else ({}, {})
+
         # All gradients before the first step: a fused optimiser changes parameters without autograd noticing.
-        _, (policy_losses, said) = self._both(
-            batch, lambda: self._differentiate("critic", losses["critic"]), lambda: self._differentiate_policy(selected, critic, actor, learns)
-        )
-        losses |= policy_losses
+        (critic_loss, inferred), (policy_losses, said) = self._both(batch, critic_learns, policy_learns)
+        losses = {"critic": critic_loss} | policy_losses
         metrics = {f"{name}_loss": loss.detach() for name, loss in losses.items()}
         metrics |= {f"{name}_grad_norm": self._step(name) for name in losses}
         if learns or not self.target_policy:
             self._follow()
         self.updates += 1
-        of_critic = {name: metrics.pop(name) for name in ("critic_loss", "critic_grad_norm")} | {"q": q.detach().mean()}
+        of_critic = {name: metrics.pop(name) for name in ("critic_loss", "critic_grad_norm")} | inferred | {"q": q.detach().mean()}
         if learns:
             self.policy_metrics = metrics | {name: value.detach() for name, value in said.items()}
         return of_critic | self.policy_metrics  # the same names in every update, so that their means are means
@@ -206,16 +239,17 @@ class OffPolicy(Algorithm):
         return self._both(batch, of_critic, lambda: of_actor(None))
 
     def _differentiate_policy(
-        self, selected: Selected, critic: Seen, actor: Seen | None, learns: bool
+        self, batch: Batch, selected: Selected, critic: Seen, actor: Seen, seed: int
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The losses of all owners but the critic, differentiated, and other metrics."""
-        if not learns or actor is None:
-            return {}, {}
         at = [At(network.head, seen.pick(selected.rows)) for network, seen in ((self.agent.critic, critic.detach()), (self.agent.actor, actor))]
         losses, said = self.policy_losses(*at)
+        inferred, parts = self.agent.infer(batch, seed, actor=actor)
+        if inferred:
+            losses["actor"] = sum(inferred, losses["actor"])
         for name, loss in losses.items():
             self._differentiate(name, loss)
-        return losses, said
+        return losses, said | parts
 
     def _both(self, batch: Batch, first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
         """Side by side, if it pays; all that is drawn is drawn by the second."""
@@ -290,3 +324,22 @@ class OffPolicy(Algorithm):
         self.generator.set_state(state["generator"].cpu())
         self.updates = state["updates"]
         self.policy_metrics = {name: value.to(self.device) for name, value in state["policy_metrics"].items()}
+
+
+def _state_every(config: OffPolicyConfig) -> int:
+    return config.state_every or max(1, config.window // 2)
+
+
+def _problems_of_stored(config: OffPolicyConfig, agent: AgentConfig) -> Iterator[str]:
+    """What a stored state cannot stand together with."""
+    every, name = _state_every(config), "algorithm.window_start=stored"
+    if agent.arch is Arch.Memory_Markov:
+        yield f"{name} takes what the actor remembered, and in agent=Memory_Markov it remembers nothing: use zero, with algorithm.burn_in."
+    if not config.window:
+        yield f"{name} is where windows start, and algorithm.window=0 takes whole trials, which start with nothing remembered: use zero."
+    elif config.window % every or config.burn_in % every:
+        source = f"algorithm.state_every={every}" if config.state_every else f"algorithm.state_every=null, which is {every},"
+        yield (
+            f"{source} does not divide algorithm.window={config.window} and algorithm.burn_in={config.burn_in}, and windows start where states are "
+            f"stored: use {gcd(config.window, config.burn_in)} or what divides that."
+        )

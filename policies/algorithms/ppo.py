@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from math import sqrt
 from typing import Any, TypeVar
 
 import torch
@@ -13,11 +14,11 @@ from torch import Tensor, nn
 from buffers.base import Batch, Needs, Sample
 from policies.agents.actions import ActionKind, Actions
 from policies.agents.agent import Agent
-from policies.agents.base import AgentSpec, Arch
-from policies.agents.distributions import Categorical, Gaussian
-from policies.agents.heads import GaussianHead, HeadSizes, PolicyHead, ValueHead
+from policies.agents.base import AgentConfig, AgentSpec, Arch
+from policies.agents.conditioning import HeadSizes
+from policies.agents.heads import GaussianHead, PolicyHead, ValueHead
 from policies.algorithms.base import Algorithm, AlgorithmConfig, ReturnHorizon, groups_of
-from policies.memory.base import Memory
+from policies.memory.base import Memory, State
 from policies.returns import advantages
 from utils.options import option
 
@@ -37,11 +38,15 @@ class PPOConfig(AlgorithmConfig):
     trace: float = option(0.9, "lambda of the advantages: 0 believes the value of the next row, 1 the rewards to the end", low=0, high=1)
     epochs: int = option(3, "times that the rows of an iteration are gone through", low=1)
     minibatches: int = option(4, "gradient steps in each of them; each takes whole columns of rows", low=1)
+    window: int = option(0, "cut those columns into windows of so many rows, which start from what was remembered there; 0 leaves them whole", low=0)
     clip: float = option(0.2, "how far the probability of an action may move from what it was, as a ratio, before it counts no more", above=0)
     clip_value: float | None = option(None, "the same for values, in units of the scaled return; null does not", above=0)
     value_weight: float = option(0.5, "weight of the value's loss beside the policy's", low=0)
     entropy_weight: float = option(0.002, "weight of the policy's entropy", low=0)
     max_grad_norm: float | None = option(0.5, "clip the norm of the gradient; null does not", above=0)
+    target_kl: float | None = option(
+        None, "where an update changes the policy by more than this (approx_kl), the next ones take smaller steps; null leaves them alone", above=0
+    )
     init_deviation: float = option(1.0, "deviation of continuous actions at first", above=0)
     parts: int | None = option(
         None, "parts of a minibatch whose gradients are found side by side and added; null: 2 on a CPU, or 1 where that would not gain", low=1
@@ -57,10 +62,15 @@ class PPO(Algorithm):
 
         L = -E[min(rho A, clip(rho, 1 - c, 1 + c) A)] + w_v / 2 E[(V - R)^2] - w_e E[entropy of pi],    rho = pi(a | h) / pi_old(a | h)
 
-    Which columns, is drawn anew in each epoch. The gradient of a minibatch is the sum of those of its parts, each found in a thread of its own:
-    a sum of the same numbers wherever and whenever they run, so it is as reproducible as one, and on two cores takes little more than half the
-    time. Continuous actions are Gaussian, with a deviation that no row decides; what lies beyond a bound acts as the bound, and the memory
-    reads what was sent. Values need rewards of a known size: `agent.normalise_reward`.
+    Which columns, is drawn anew in each epoch. With a `window` they are cut: many more and shorter ones can be mixed, gradients go back no further
+    than a window's first row, and its memory starts from what the policy remembered there when the update began. The gradient of a minibatch is
+    the sum of those of its parts, each found in a thread of its own: a sum of the same numbers wherever and whenever they run, so it is as
+    reproducible as one, and on two cores takes little more than half the time. Continuous actions are Gaussian, with a deviation that no row
+    decides; what lies beyond a bound acts as the bound, and the memory reads what was sent. Values need rewards of a known size:
+    `agent.normalise_reward`. A memory that is to infer the task adds the loss of policies/agents/task_inference.py to L.
+
+    The surer a policy is of itself, the more it is changed by steps of the same size. With `target_kl` K, step sizes are the configured ones
+    times a pace, which after each update goes by sqrt(K / approx_kl), by a fifth at most, and never above 1.
     """
 
     Config = PPOConfig
@@ -72,6 +82,7 @@ class PPO(Algorithm):
         self.parameters = list(agent.parameters())
         groups = groups_of(self.parameters, agent, config)
         self.optimizer = torch.optim.Adam(groups, lr=config.learning_rate, eps=1e-5, fused=self.parameters[0].device.type != "mps")
+        self._step_sizes = [group["lr"] for group in self.optimizer.param_groups]
         self.generator = torch.Generator().manual_seed(seed)
         self._gains = self.parameters[0].device.type == "cpu" and all(part.in_long_calls for part in agent.modules() if isinstance(part, Memory))
 
@@ -92,6 +103,12 @@ class PPO(Algorithm):
 
         return Agent(spec, ValueHead, policy, extras=cls.needs(config, spec.config.arch).extras)
 
+    @classmethod
+    def problems_of_memory(cls, config: PPOConfig, agent: AgentConfig, memory: type[Memory], name: str) -> Iterator[str]:
+        """Windows start from a state."""
+        if config.window and not memory.stores_state and agent.arch is not Arch.Markov:
+            yield f"memory={name} has no state from which windows could start, for it reads whole trials: use algorithm.window=0, which takes them."
+
     def update(self, batch: Batch) -> dict[str, Tensor]:
         """All epochs over these rows."""
         sums: dict[str, Tensor] = {}
@@ -104,34 +121,53 @@ class PPO(Algorithm):
                     steps += 1
         target, value = (batch.extras[name][batch.trains] for name in ("target", "value"))
         explained = 1.0 - (target - value).var(correction=0) / target.var(correction=0).clamp(min=1e-8)
-        return {name: total / steps for name, total in sums.items()} | {"explained_variance": explained, "value": value.mean()}
+        metrics = {name: total / steps for name, total in sums.items()}
+        if self.config.target_kl is not None:
+            metrics["pace"] = self._settle_pace(metrics["approx_kl"].item(), self.config.target_kl)
+        return metrics | {"explained_variance": explained, "value": value.mean()}
+
+    def _settle_pace(self, kl: float, target: float) -> Tensor:
+        """The pace from now on; it is kept in the optimiser's step sizes, and so in its state."""
+        groups = self.optimizer.param_groups
+        change = min(max(sqrt(target / max(kl, 1e-12)), 1 / 1.2), 1.2)
+        pace = min(1.0, groups[0]["lr"] / self._step_sizes[0] * change)
+        for group, step_size in zip(groups, self._step_sizes, strict=True):
+            group["lr"] = step_size * pace
+        return torch.tensor(pace)
 
     @torch.no_grad()
     def _judged(self, batch: Batch, threads: Executor) -> Batch:
-        """The same rows, with what the present policy and values say of them."""
+        """The same rows, cut into windows if they are to be, with what the present policy and values say of them."""
         config, trains = self.config, batch.trains
         parts = self._split(torch.arange(batch.shape[1], device=trains.device), batch.shape[0])
-        said = batch.reward.new_zeros(2, *batch.shape)
-        for columns, found in zip(parts, _side_by_side(self._say, [batch.columns(part) for part in parts], threads), strict=True):
+        log_prob, value = said = batch.reward.new_zeros(2, *batch.shape)
+        states = _States(-(-batch.shape[0] // (config.window or batch.shape[0])), batch.shape[1])
+        for columns, (found, remembered) in zip(parts, _side_by_side(self._say, [batch.columns(part) for part in parts], threads), strict=True):
             said[:, : found.shape[1], columns] = found
-        log_prob, value = said
+            states.put(columns, remembered)
         whole_trial = config.return_horizon is ReturnHorizon.trial
         advantage = advantages(
             batch, value, discount=config.discount, trace=config.trace, whole_trial=whole_trial, timeout_bootstrap=config.timeout_bootstrap
         )
         deviation, mean = torch.std_mean(advantage[trains], correction=0)
         normal = torch.where(trains, (advantage - mean) / (deviation + 1e-8), 0.0)
-        return replace(batch, extras={"log_prob": log_prob, "value": value, "target": advantage + value, "advantage": normal})
+        batch = replace(batch, extras={"log_prob": log_prob, "value": value, "target": advantage + value, "advantage": normal})
+        if not config.window:
+            return batch
+        batch = replace(batch.side_by_side(config.window), state=states.of(0), critic_state=states.of(1))
+        return batch.columns(batch.trains.any(0).nonzero().squeeze(1))
 
     @torch.no_grad()
-    def _say(self, batch: Batch) -> Tensor:
-        """[2, T, B] log-probabilities of what was done, and values."""
-        policy, value = self._look(batch)
-        return torch.stack([policy.log_prob(batch.action), value])
-
-    def _look(self, batch: Batch) -> tuple[Gaussian | Categorical, Tensor]:
-        actor, critic = self.agent.see(batch)
-        return self.agent.actor.head(actor), self.agent.critic.head(critic)
+    def _say(self, batch: Batch) -> tuple[Tensor, list[tuple[State, State]]]:
+        """[2, T, B] log-probabilities of what was done, and values; and what actor and critic remember before each window."""
+        rows, said, before = self.config.window or batch.shape[0], list[Tensor](), list[tuple[State, State]]()
+        state = tuple(network.branch.initial_state(batch.shape[1]) for network in (self.agent.actor, self.agent.critic))
+        for start in range(0, batch.shape[0], rows):
+            before.append((state[0], state[1]))
+            window = replace(batch.rows(start, start + rows), state=state[0], critic_state=state[1])
+            (actor, critic), state = self.agent.see_on(window)
+            said.append(torch.stack([self.agent.actor.head(actor).log_prob(window.action), self.agent.critic.head(critic)]))
+        return torch.cat(said, 1), before
 
     def _minibatches(self, columns: int) -> tuple[Tensor, ...]:
         """Numbers of columns, each once."""
@@ -146,14 +182,15 @@ class PPO(Algorithm):
     def _step(self, batch: Batch, columns: Tensor, threads: Executor) -> dict[str, Tensor]:
         """One step of the optimiser on these columns."""
         total = batch.trains[:, columns].sum()
+        parts = [(part, self.agent.draw_inference_seed(self.generator)) for part in self._split(columns, batch.shape[0])]
 
-        def differentiate(part: Tensor) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-            loss, metrics = self._loss(batch.columns(part), total)
+        def differentiate(part: tuple[Tensor, int]) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+            loss, metrics = self._loss(batch.columns(part[0]), total, part[1])
             gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
             return gradients, {name: value.detach() for name, value in metrics.items()}
 
         metrics: dict[str, Tensor] = {}
-        found = _side_by_side(differentiate, self._split(columns, batch.shape[0]), threads)
+        found = _side_by_side(differentiate, parts, threads)
         for parameter, *gradients in zip(self.parameters, *(gradients for gradients, _ in found), strict=True):
             # Contiguous, as the parameter is: a fused optimiser goes by memory, not by strides, and would mix up what is transposed.
             parameter.grad = torch.stack(gradients).sum(0)
@@ -165,14 +202,15 @@ class PPO(Algorithm):
         self.optimizer.step()
         return metrics
 
-    def _loss(self, batch: Batch, total: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def _loss(self, batch: Batch, total: Tensor, seed: int = 0) -> tuple[Tensor, dict[str, Tensor]]:
         """The part of these rows in a mean over `total` rows that train."""
         config, old, weight = self.config, batch.extras, batch.trains / total
 
         def mean(values: Tensor) -> Tensor:
             return (values * weight).sum()
 
-        policy, value = self._look(batch)
+        actor, critic = self.agent.see(batch)
+        policy, value = self.agent.actor.head(actor), self.agent.critic.head(critic)
         log_ratio = torch.where(batch.trains, policy.log_prob(batch.action) - old["log_prob"], 0.0)
         ratio = log_ratio.exp()
         held = ratio.clamp(1 - config.clip, 1 + config.clip)
@@ -187,7 +225,10 @@ class PPO(Algorithm):
             # kl(pi_old || pi) as E[rho - 1 - log rho], of which no term is negative (Schulman 2020)
             changes = {"approx_kl": mean(ratio - 1 - log_ratio), "clip_fraction": mean((ratio != held).float())}
         loss = config.value_weight * value_loss - gain - config.entropy_weight * entropy
-        return loss, {"policy_loss": -gain, "value_loss": value_loss, "entropy": entropy, **changes}
+        inferred, parts = self.agent.infer(batch, seed, actor=actor, critic=critic)
+        loss = sum((weight.sum() * one for one in inferred), loss)
+        parts = {name: weight.sum() * value for name, value in parts.items()}
+        return loss, {"policy_loss": -gain, "value_loss": value_loss, "entropy": entropy, **changes, **parts}
 
     def state_dict(self) -> dict[str, Any]:
         """Parameters, optimiser, and the stream that draws the minibatches."""
@@ -198,6 +239,25 @@ class PPO(Algorithm):
         self.agent.load_state_dict(state["agent"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"].cpu())
+
+
+class _States:
+    """What actor and critic remember before each of `windows` windows of `columns` columns, as batches of windows have it."""
+
+    def __init__(self, windows: int, columns: int) -> None:
+        self._shape = windows, columns
+        self._leaves: list[dict[str, Tensor]] = [{}, {}]
+
+    def put(self, columns: Tensor, before: Sequence[tuple[State, State]]) -> None:
+        """Those of some columns; of windows in which these have no rows, there are none."""
+        for window, states in enumerate(before):
+            for leaves, state in zip(self._leaves, states, strict=True):
+                for name, leaf in state.items():
+                    leaves.setdefault(name, leaf.new_zeros(*self._shape, *leaf.shape[1:]))[window, columns] = leaf
+
+    def of(self, which: int) -> State:
+        """[windows x columns, ...]."""
+        return {name: leaf.flatten(0, 1) for name, leaf in self._leaves[which].items()}
 
 
 def _side_by_side(function: Callable[[S], T], items: Sequence[S], threads: Executor) -> list[T]:

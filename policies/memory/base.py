@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -32,9 +33,21 @@ class Memory(nn.Module, ABC):
     """Does it read many rows in few calls of torch? Then two threads take half the time; not where each row is a call."""
     out_dim: int
 
+    @classmethod
+    def problems(cls, config: Any) -> Iterator[str]:
+        """One sentence for each thing that cannot stand together in its options."""
+        yield from ()
+
+    @classmethod
+    def most_rows(cls, config: Any) -> int | None:
+        """The rows of the longest trial that it can read with these options; None: of any."""
+        return None
+
     @abstractmethod
     def __init__(self, config: Any, in_dim: int) -> None:
         super().__init__()
+        for problem in self.problems(config):
+            raise ValueError(problem)
 
     @abstractmethod
     def initial_state(self, batch_size: int) -> State:

@@ -1,4 +1,4 @@
-"""Dense layers and their gradients in fp32, by whichever of torch's two libraries for the CPU is faster for the shape at hand."""
+"""Dense layers and their gradients, in float32 by whichever of torch's two libraries for the CPU is faster for the shape at hand, or in bfloat16."""
 
 from __future__ import annotations
 
@@ -16,8 +16,20 @@ _SMALL = 4096
 """Weights of such a layer."""
 
 
-def dense(x: Tensor, weight: Tensor, bias: Tensor | None = None, bend: str = "none") -> Tensor:
-    """x [..., I] weight [O, I] -> [..., O], as `torch.nn.functional.linear`, with gradients; then `relu`, `tanh` or `none`."""
+_FEWEST_BRIEF = 256
+"""Rows below which nothing is computed in bfloat16: acting is not."""
+
+
+def dense(x: Tensor, weight: Tensor, bias: Tensor | None = None, bend: str = "none", *, brief: bool = False) -> Tensor:
+    """x [..., I] weight [O, I] -> [..., O], as `torch.nn.functional.linear`, with gradients; then `relu`, `tanh` or `none`.
+
+    `brief`: in bfloat16, if there are many rows; what comes out stays so for the next layer, which may be in float32 again. Sums are always in
+    float32, parameters and their gradients too.
+    """
+    if brief and x.numel() >= _FEWEST_BRIEF * x.shape[-1]:
+        return _Brief.apply(x, weight, bias, bend)
+    if x.dtype is torch.bfloat16:
+        x = x.to(weight.dtype)
     if _pays(x, weight):
         return _Dense.apply(x, weight, bias, bend)
     return _BENDS[bend](linear(x, weight, bias))
@@ -66,10 +78,7 @@ class _Dense(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight, out = ctx.saved_tensors
-        if ctx.bend == "relu":
-            gradient = torch.ops.aten.threshold_backward(gradient, out, 0)
-        elif ctx.bend == "tanh":
-            gradient = torch.ops.aten.tanh_backward(gradient, out)
+        gradient = _unbent(gradient, out, ctx.bend)
         wanted = ctx.needs_input_grad
         return (
             product(gradient, weight.t()) if wanted[0] else None,
@@ -77,3 +86,38 @@ class _Dense(torch.autograd.Function):
             gradient.flatten(0, -2).sum(0) if wanted[2] else None,
             None,
         )
+
+
+class _Brief(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, bend: str) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        kind = x.dtype
+        x, brief = x.bfloat16(), weight.bfloat16()
+        out = _brief_product(x, brief, None if bias is None else bias.bfloat16(), bend)
+        ctx.bend, ctx.kind = bend, kind
+        ctx.save_for_backward(x, brief, None if bend == "none" else out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, weight, out = ctx.saved_tensors
+        gradient = _unbent(gradient, out, ctx.bend)
+        rows, wanted = gradient.flatten(0, -2), ctx.needs_input_grad
+        return (
+            _brief_product(gradient, weight.t()).to(ctx.kind) if wanted[0] else None,
+            (rows.t() @ x.flatten(0, -2)).float() if wanted[1] else None,
+            rows.sum(0, dtype=torch.float32) if wanted[2] else None,
+            None,
+        )
+
+
+def _brief_product(x: Tensor, weight: Tensor, bias: Tensor | None = None, bend: str = "none") -> Tensor:
+    return _product(x, weight, bias, bend) if x.is_cpu and _onednn() else _BENDS[bend](linear(x, weight, bias))
+
+
+def _unbent(gradient: Tensor, out: Tensor, bend: str) -> Tensor:
+    """The gradient before the layer was bent."""
+    if bend == "relu":
+        return torch.ops.aten.threshold_backward(gradient, out, 0)
+    return torch.ops.aten.tanh_backward(gradient, out) if bend == "tanh" else gradient

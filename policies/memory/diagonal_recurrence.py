@@ -12,6 +12,7 @@ channel: memories of `quickest` to `longest` rows, log-uniform. Gates that see n
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -41,12 +42,16 @@ class DiagonalRecurrence(Memory):
 
     def __init__(self, config: DiagonalRecurrenceConfig, in_dim: int) -> None:
         super().__init__(config, in_dim)
-        if config.quickest > config.longest:
-            raise ValueError(f"memory.quickest={config.quickest} is more than memory.longest={config.longest}: exchange them.")
         self.out_dim = config.hidden_size
         self.enter = nn.Linear(in_dim, self.out_dim)
         self.layers = nn.ModuleList([_Layer(config) for _ in range(config.num_layers)])
         self.norm = nn.LayerNorm(self.out_dim)
+
+    @classmethod
+    def problems(cls, config: DiagonalRecurrenceConfig) -> Iterator[str]:
+        """How long it remembers."""
+        if config.quickest > config.longest:
+            yield f"memory.quickest={config.quickest} is more than memory.longest={config.longest}: exchange them."
 
     def initial_state(self, batch_size: int) -> State:
         """Zeros, [B, layers, H]."""

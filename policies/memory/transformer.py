@@ -10,6 +10,7 @@ other. Learning: rows are put into sequences, one per column and reset, side by 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -43,8 +44,6 @@ class Transformer(Memory):
 
     def __init__(self, config: TransformerConfig, in_dim: int) -> None:
         super().__init__(config, in_dim)
-        if config.head_size % 2:
-            raise ValueError(f"memory.head_size={config.head_size} is odd, and positions turn pairs of channels: make it even.")
         self.out_dim = config.hidden_size
         self.max_rows = config.max_rows
         self._width = config.num_heads * config.head_size
@@ -53,6 +52,17 @@ class Transformer(Memory):
         self.norm = nn.LayerNorm(self.out_dim)
         turns = _SLOWEST_TURN ** -(torch.arange(0, config.head_size, 2) / config.head_size)
         self.register_buffer("turns", turns, persistent=False)
+
+    @classmethod
+    def problems(cls, config: TransformerConfig) -> Iterator[str]:
+        """Positions."""
+        if config.head_size % 2:
+            yield f"memory.head_size={config.head_size} is odd, and positions turn pairs of channels: make it even."
+
+    @classmethod
+    def most_rows(cls, config: TransformerConfig) -> int:
+        """Those of its cache."""
+        return config.max_rows
 
     def initial_state(self, batch_size: int) -> State:
         """Empty caches."""

@@ -20,8 +20,8 @@ from tests.trials import KINDS, Trial, make_replay, make_rows, make_trials, play
 FLAGS = ("terminated", "truncated", "episode_start", "trial_start", "trial_end")
 
 
-def needs(sample: Sample, *, batch_size: int = 32, window: int = 0) -> Needs:
-    return Needs(on_policy=False, sample=sample, batch_size=batch_size, window=window)
+def needs(sample: Sample, *, batch_size: int = 32, window: int = 0, state_every: int = 0) -> Needs:
+    return Needs(on_policy=False, sample=sample, batch_size=batch_size, window=window, state_every=state_every)
 
 
 ALL_NEEDS = [
@@ -30,7 +30,12 @@ ALL_NEEDS = [
     needs(Sample.windows, window=1),
     needs(Sample.windows, window=3),
     needs(Sample.windows, window=50),
+    needs(Sample.windows, window=1, state_every=1),
+    needs(Sample.windows, window=4, state_every=2),
+    needs(Sample.windows, window=3, state_every=3),
+    needs(Sample.windows, window=50, state_every=25),
 ]
+every_need = pytest.mark.parametrize("asked", ALL_NEEDS, ids=lambda asked: f"{asked.sample.name}-{asked.window}-{asked.state_every}")
 
 
 def check_column(batch: Batch, column: int, trials: list[Trial], *, window: int) -> None:
@@ -41,6 +46,9 @@ def check_column(batch: Batch, column: int, trials: list[Trial], *, window: int)
     assert valid[:count].all(), "padding stands at the end only"
     trial, start = trials[int(batch.obs[0, column, 0])], int(batch.obs[0, column, 1])
     span = slice(start, start + count)
+    if batch.state is not None:
+        assert batch.state["rows"][column] == start, "the state is that of the first row"
+        assert batch.state["where"][column].tolist() == ([batch.obs[0, column, 0], start] if start else [0, 0])
     for name in ("obs", "action", "reward", "prev_action", *FLAGS):
         values = getattr(batch, name)[:, column].numpy()
         np.testing.assert_array_equal(values[:count], getattr(trial, name)[span], err_msg=name)
@@ -56,16 +64,17 @@ def check_column(batch: Batch, column: int, trials: list[Trial], *, window: int)
         assert count >= last + 3, "and where that ended an episode, the start of the next"
 
 
-@pytest.mark.parametrize("asked", ALL_NEEDS, ids=lambda asked: f"{asked.sample.name}-{asked.window}")
+@every_need
 @pytest.mark.parametrize("seed", range(6))
 def test_what_comes_out_is_consecutive_aligned_and_was_put_in(asked: Needs, seed: int) -> None:
     rng = np.random.default_rng(seed)
     k, horizon, num_slots = int(rng.integers(1, 4)), int(rng.integers(1, 7)), int(rng.integers(1, 6))
     trials = make_trials(seed, 11, k=k, horizon=horizon, fall=rng.choice([0.0, 0.3]))
-    replay = make_replay(capacity=8, k=k, horizon=horizon)
+    replay = make_replay(capacity=8, k=k, horizon=horizon, state_every=asked.state_every)
     for first, stop in ((0, 5), (5, 6), (6, 11)):
         play(replay, trials[first:stop], num_slots=num_slots)
         batch = replay.sample(asked, rng)
+        assert (batch.state is not None) == (asked.state_every > 0)
         assert isinstance(batch.obs, torch.Tensor)
         numbers = batch.obs[0, :, 0].int().tolist()
         assert set(numbers) <= set(range(max(0, stop - 8), stop))
@@ -100,11 +109,18 @@ def test_a_batch_is_trimmed_to_its_longest_trial() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", [needs(Sample.transitions, batch_size=512), needs(Sample.windows, batch_size=512, window=3)], ids=lambda asked: asked.sample.name
+    "asked",
+    [
+        needs(Sample.transitions, batch_size=512),
+        needs(Sample.windows, batch_size=512, window=3),
+        needs(Sample.windows, batch_size=512, window=4, state_every=2),
+        needs(Sample.windows, batch_size=512, window=3, state_every=3),
+    ],
+    ids=lambda asked: f"{asked.sample.name}-{asked.state_every}",
 )
 def test_every_row_that_trains_is_equally_likely_the_first_and_last_included(asked: Needs) -> None:
     trials = make_trials(1, 5, k=2, horizon=4, fall=0.15)
-    replay = make_replay(capacity=5, k=2, horizon=4)
+    replay = make_replay(capacity=5, k=2, horizon=4, state_every=asked.state_every)
     play(replay, trials, num_slots=3)
     rng, counts = np.random.default_rng(0), Counter[tuple[int, int]]()
     for _ in range(40):
@@ -168,24 +184,25 @@ def test_each_observation_is_kept_once(obs_space: ObsSpace, action_space: Action
 
 
 def same(a: Batch, b: Batch) -> bool:
-    values = [(getattr(a, item.name), getattr(b, item.name)) for item in fields(Batch) if item.name not in ("state", "extras")]
-    return all(x.shape == y.shape and torch.equal(x, y) for x, y in values)
+    values = [(getattr(a, item.name), getattr(b, item.name)) for item in fields(Batch) if item.name not in ("state", "critic_state", "extras")]
+    values += [((a.state or {})[name], leaf) for name, leaf in (b.state or {}).items()]
+    return (a.state is None) == (b.state is None) and all(x.shape == y.shape and torch.equal(x, y) for x, y in values)
 
 
-@pytest.mark.parametrize("asked", ALL_NEEDS, ids=lambda asked: f"{asked.sample.name}-{asked.window}")
+@every_need
 def test_restored_segments_give_the_same_samples_bit_for_bit(asked: Needs) -> None:
-    trials, replay, segments = make_trials(5, 23), make_replay(capacity=8), []
+    trials, replay, segments = make_trials(5, 23), make_replay(capacity=8, state_every=asked.state_every), []
     for first, stop in ((0, 6), (6, 9), (9, 15), (15, 23)):
         play(replay, trials[first:stop], num_slots=3)
         segments.append(replay.export(first, stop))
     for oldest in (0, 1, 3):  # segments that have been overwritten may be there or not
-        restored = make_replay(capacity=8)
+        restored = make_replay(capacity=8, state_every=asked.state_every)
         restored.restore(segments[oldest:])
         assert (restored.num_added, restored.num_transitions) == (replay.num_added, replay.num_transitions)
         for seed in range(3):
             assert same(replay.sample(asked, np.random.default_rng(seed)), restored.sample(asked, np.random.default_rng(seed)))
     assert not same(replay.sample(asked, np.random.default_rng(0)), replay.sample(asked, np.random.default_rng(1)))
-    partly = make_replay(capacity=8)
+    partly = make_replay(capacity=8, state_every=asked.state_every)
     partly.restore(segments[:-1])
     assert not same(replay.sample(asked, np.random.default_rng(0)), partly.sample(asked, np.random.default_rng(0)))
 
@@ -228,6 +245,23 @@ def test_a_segment_larger_than_the_ring_keeps_its_newest_trials() -> None:
     batch = small.sample(needs(Sample.trials), np.random.default_rng(0))
     assert isinstance(batch.obs, torch.Tensor)
     assert set(batch.obs[0, :, 0].int().tolist()) == {5, 6, 7}
+
+
+@pytest.mark.parametrize("burn_in", [2, 4])
+def test_a_stored_state_is_that_before_the_burn_in(burn_in: int) -> None:
+    trials = make_trials(5, 8)
+    large, small = make_replay(capacity=8, state_every=2), make_replay(capacity=3, state_every=2)
+    play(large, trials, num_slots=3)
+    small.restore([large.export(0, 8)])
+    asked = Needs(on_policy=False, sample=Sample.windows, batch_size=100, window=2, burn_in=burn_in, state_every=2)
+    for replay, numbers in ((large, set(range(8))), (small, {5, 6, 7})):
+        batch = replay.sample(asked, np.random.default_rng(0))
+        assert isinstance(batch.obs, torch.Tensor) and batch.state is not None
+        begins = batch.obs[0, :, 1]
+        assert set(batch.obs[0, :, 0].int().tolist()) == numbers and set(begins.int().tolist()) > {0, 2}
+        assert torch.equal(batch.state["where"], batch.obs[0, :, :2] * (begins > 0)[:, None])
+        first_training = torch.stack([batch.obs[batch.trains[:, column], column, 1].min() for column in range(100)])
+        assert (first_training - begins <= burn_in + 1).all(), "one more where the window begins with the last row of an episode"
 
 
 def test_a_discarded_wave_leaves_no_rows_and_is_collected_again_in_the_same_places() -> None:

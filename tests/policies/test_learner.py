@@ -17,7 +17,7 @@ from envs.backends.base import BackendConfig, OnFault, StartMethod
 from envs.base import Shard
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from policies.agents.actions import ActionKind
-from policies.agents.base import Arch
+from policies.agents.base import Arch, Decodes, HeadsRead, TaskInferenceConfig
 from policies.algorithms import ALGORITHMS
 from policies.config import RECORD
 from policies.learner import Learner
@@ -32,6 +32,8 @@ PICTURES = {"family": "PassiveVisualMatch", "env": {"max_rollouts_per_task": 2, 
 """Pictures in a Dict with the new-episode flag, and discrete actions."""
 ON_POLICY = {"algorithm": "PPO", "family": "AntDir", "agent": {"normalise_obs": True, "normalise_reward": True}}
 """Whose state is in the statistics of its normalisation too."""
+INFERRING = {"task_inference": TaskInferenceConfig(weight=1.0, rows=2, steps=3, decode=Decodes.reward_and_transition, heads_read=HeadsRead.belief)}
+"""A belief over the task, for whose loss rows and steps are drawn."""
 
 
 def collected(arch: Arch, workers: int, **options: object) -> dict[str, np.ndarray]:
@@ -80,18 +82,18 @@ def test_pictures_and_choices_are_collected_in_parallel_and_resumed_bit_for_bit(
     assert metrics_of(tmp_path / "cut") == metrics_of(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_algorithm_is_resumed_bit_for_bit(algorithm: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("algorithm", "agent"), [*((name, {}) for name in ALGORITHMS), ("SAC", INFERRING), ("PPO", INFERRING)])
+def test_every_algorithm_is_resumed_bit_for_bit(algorithm: str, agent: dict[str, Any], tmp_path: Path) -> None:
     family = "Wind" if ActionKind.continuous in ALGORITHMS[algorithm].serves else "GridNavi"
     final = []
     for folder in ("whole", "cut"):
-        with Learner(tiny_config(family, algorithm=algorithm), tmp_path / folder) as learner:
+        with Learner(tiny_config(family, algorithm=algorithm, agent=agent), tmp_path / folder) as learner:
             if folder == "cut":
                 _stop_at(learner, "update")
             learner.train()
             final.append(state_of(learner))
     assert final[0] != final[1]
-    with Learner(tiny_config(family, algorithm=algorithm), tmp_path / "cut") as resumed:
+    with Learner(tiny_config(family, algorithm=algorithm, agent=agent), tmp_path / "cut") as resumed:
         resumed.load()
         resumed.train()
         assert state_of(resumed) == final[0]

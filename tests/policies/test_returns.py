@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
-from buffers.base import Batch
+from buffers.base import Batch, Needs, Sample
 from policies.returns import advantages, successor
+from tests.trials import make_replay, make_trials, play
 
 F, T = False, True
 DISCOUNT = 0.5
@@ -149,6 +151,7 @@ def test_a_trace_of_0_is_the_target_and_of_1_the_sum_of_all_rewards(trace: float
     assert (found[0, 0].item() + 100 == pytest.approx(to_the_end)) == (trace == 1)
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("ends", ["terminated", "truncated"])
 def test_advantages_are_those_of_torchrl(ends: str) -> None:
     """A single episode, as it knows no trials: its rows are our transitions."""
@@ -162,3 +165,25 @@ def test_advantages_are_those_of_torchrl(ends: str) -> None:
     theirs, _ = functional.generalized_advantage_estimate(0.97, 0.9, values[:-1], values[1:], batch.reward[1:], flags, terminated)
     ours = advantages(batch, values, discount=0.97, trace=0.9, whole_trial=True)
     torch.testing.assert_close(ours[:-1], theirs)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("timeout_bootstrap", [True, False])
+def test_advantages_of_episodes_one_after_another_are_those_of_torchrl(timeout_bootstrap: bool) -> None:
+    """Where the return stops at every end: falls and time limits of two episodes in each of several trials, and padding beside the longest."""
+    functional = pytest.importorskip("torchrl.objectives.value.functional")
+    replay = make_replay(capacity=12)
+    play(replay, make_trials(3, 12, fall=0.12, scale=1e-2), num_slots=3)
+    batch = replay.sample(Needs(on_policy=False, sample=Sample.trials, batch_size=40), np.random.default_rng(0))
+    values = torch.randn(batch.shape, generator=torch.Generator().manual_seed(0))
+    ours = advantages(batch, values, discount=0.97, trace=0.9, whole_trial=False, timeout_bootstrap=timeout_bootstrap)
+    ends = set()
+    for number in range(batch.shape[1]):
+        rows = batch.trains[:, number].nonzero().flatten()
+        done, fell = (flags[rows + 1, number, None] for flags in (batch.ended, batch.terminated))
+        value, after, reward = (of[at, number, None] for of, at in ((values, rows), (values, rows + 1), (batch.reward, rows + 1)))
+        worthless = fell if timeout_bootstrap else done
+        theirs, _ = functional.generalized_advantage_estimate(0.97, 0.9, value, after, reward, done, worthless)
+        torch.testing.assert_close(ours[rows, number], theirs[:, 0])
+        ends.add((int(done.sum()), int(fell.sum())))
+    assert ends == {(2, 0), (2, 1), (2, 2)}

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from envs.backends.base import BackendConfig
-from policies.config import DeviceName
+from policies.config import DeviceName, ReplayDevice
 from policies.learner import Learner
-from policies.setup import MOST_SLOTS, check_family, most_workers, prepare_torch, slots_of, wave_of
+from policies.setup import MOST_SLOTS, check_family, mirrors, most_workers, prepare_torch, slots_of, wave_of
 from tests.runs import tiny_config
 from utils.machine import available_cores
 from utils.options import OptionError
@@ -83,3 +83,18 @@ def test_a_rollout_has_room_for_one_wave_and_a_replay_for_many() -> None:
     assert capacity("SAC") == 2000 // 12
     assert capacity("PPO") == 33
     assert capacity("PPO", num_init_rollouts_pool=50) == 50
+
+
+def test_the_replay_has_an_image_on_a_device_where_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(asked: ReplayDevice, device: str, free: float = 2**40, **options: Any) -> bool:
+        config = tiny_config(train={"replay_device": asked}, **options)
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 2**41))
+        return mirrors(config, check_family(config), device)
+
+    assert not any(found(asked, "cpu") for asked in ReplayDevice)
+    assert not any(found(asked, "cuda", algorithm="PPO") for asked in ReplayDevice)
+    assert [found(asked, "cuda") for asked in ReplayDevice] == [True, False, True]
+    assert not found(ReplayDevice.auto, "cuda", free=1000)
+    assert [found(asked, "mps") for asked in ReplayDevice] == [False, False, True]
+    with pytest.raises(OptionError, match=r"lower train\.buffer_size \(env steps\) or use train\.replay_device=host"):
+        found(ReplayDevice.device, "cuda", free=1000)

@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from buffers.base import Batch
+from policies.agents.base import Precision
+from policies.algorithms.off_policy import OffPolicyConfig
 from policies.algorithms.ppo import PPOConfig
 from policies.learner import Learner
 from policies.progress import Stage
 from policies.training import Training
-from tests.runs import metrics_of, tiny_config
+from tests.runs import digest, metrics_of, stored_rows, tiny_config
 
 
 def test_updates_follow_env_steps_with_the_fraction_carried_over() -> None:
@@ -117,3 +119,22 @@ def test_off_policy_an_iteration_may_be_a_number_of_env_steps() -> None:
         Training(learner).run()
         counters = learner.counters
         assert counters.iteration == 3 and counters.trials == learner.replay.num_trials == counters.env_steps // 12
+
+
+@pytest.mark.parametrize("algorithm", ["SAC", "PPO"])
+def test_in_bfloat16_acting_is_the_same_and_an_update_nearly(algorithm: str) -> None:
+    updates, rows = [], []
+    for precision in Precision:
+        config = tiny_config(
+            algorithm=algorithm, agent={"precision": precision, "hidden": [32, 32]}, num_slots=30, train={"num_rollouts_per_iter": 30}
+        )
+        if isinstance(config.algorithm, OffPolicyConfig):
+            config.algorithm.batch_size = 30
+        with Learner(config) as learner:
+            learner.collect(30, False, None)
+            rows.append(digest(stored_rows(learner)))
+            updates.append({name: float(value) for name, value in learner.update_once().items()})
+            assert {parameter.dtype for parameter in learner.agent.parameters()} == {torch.float32}
+            assert {parameter.grad.dtype for parameter in learner.agent.parameters() if parameter.grad is not None} == {torch.float32}
+    assert rows[0] == rows[1]
+    assert updates[0] != updates[1] and updates[0] == pytest.approx(updates[1], rel=0.05, abs=0.02)

@@ -19,9 +19,10 @@ from envs.base import Rows
 from envs.gym_spaces import MASK_KEY
 from policies.agents import AGENT_ARCHS
 from policies.agents.agent import Agent
-from policies.agents.base import Arch, PolicyRows
+from policies.agents.base import Arch, Conditioning, PolicyRows
 from policies.agents.heads import QHead, QOfChoicesHead
 from policies.memory import MEMORIES
+from tests.policies.agents.test_conditioning import stir
 from tests.trials import ACTION_SPACE, KINDS, OBS_SPACE, PLAIN, Kind, make_replay, make_spec, make_trials, play
 
 TOLERANCE = 1e-4
@@ -84,6 +85,23 @@ def test_acting_step_by_step_gives_the_log_probabilities_that_unroll_computes(ar
         then, action = said[trial, t]
         assert log_prob[t, column].item() == pytest.approx(then, abs=TOLERANCE)
         np.testing.assert_array_equal(batch.action[t, column].numpy(), action)
+
+
+@every_memory
+@pytest.mark.parametrize("conditioning", [Conditioning.film, Conditioning.hypernetwork], ids=lambda one: one.name)
+def test_acting_is_what_unrolling_says_where_what_is_remembered_changes_the_heads(memory: str, conditioning: Conditioning) -> None:
+    agent = make(Arch.Memory, memory, conditioning=conditioning, hyper_embedding=3, hidden=[5, 4], extras=("log_prob",))
+    before = agent.unroll(trials_of(acted(agent, num_slots=3)[0])).policy.mode()
+    torch.manual_seed(0)
+    stir(agent, 0.2)
+    replay, said = acted(agent, num_slots=3)
+    batch = trials_of(replay)
+    policy = agent.unroll(batch).policy
+    assert not torch.allclose(policy.mode(), before)
+    log_prob = policy.log_prob(batch.action)
+    for t, column in batch.valid.nonzero().tolist():
+        value, _ = said[round(batch.reward[1, column].item() / (1000 * SCALE)), t]
+        assert log_prob[t, column].item() == pytest.approx(value, abs=TOLERANCE)
 
 
 @every_memory

@@ -61,5 +61,5 @@ def test_a_markov_branch_has_no_features_and_no_state() -> None:
     obs, no = torch.zeros(3, 4), torch.zeros(3, dtype=torch.bool)
     features, state = branch.step(PolicyRows(obs, torch.zeros(3), torch.zeros(3, 2), no, no), obs, branch.initial_state(3))
     assert (features.shape, state) == ((3, 0), {})
-    assert branch.unroll(batch, torch.zeros(*batch.shape, 4)).shape == (*batch.shape, 0)
+    assert branch.unroll(batch, torch.zeros(*batch.shape, 4))[0].shape == (*batch.shape, 0)
     assert list(branch.parameters()) == []

@@ -10,7 +10,8 @@ from gymnasium import spaces
 
 from policies.agents.actions import Choices, actions_of
 from policies.agents.base import Activation, Seen
-from policies.agents.heads import MLP, DeterministicHead, EpsilonGreedyHead, GaussianHead, HeadSizes, PolicyHead, QHead, QOfChoicesHead, ValueHead
+from policies.agents.conditioning import MLP, HeadSizes
+from policies.agents.heads import DeterministicHead, EpsilonGreedyHead, GaussianHead, PolicyHead, QHead, QOfChoicesHead, ValueHead
 from tests.trials import ACTION_SPACE
 
 
@@ -88,4 +89,4 @@ def test_the_activation_stands_between_the_layers_of_every_head(activation: Acti
         QOfChoicesHead(sizes),
     ]
     nets = [part for head in heads for part in head.modules() if isinstance(part, MLP)]
-    assert len(nets) == 8 and all(part._bend == activation.name for part in nets)
+    assert len(nets) == 8 and all(part.activation is activation for part in nets)

@@ -17,7 +17,7 @@ from buffers.replay import Replay
 from buffers.rollout import Rollout
 from policies.agents import AGENT_ARCHS
 from policies.agents.actions import ActionKind, actions_of
-from policies.agents.base import AgentConfig, Arch
+from policies.agents.base import AgentConfig, Arch, Conditioning
 from policies.algorithms import ALGORITHMS
 from policies.algorithms.base import Algorithm
 from tests.policies.agents.test_agent import SCALE, acted, trials_of
@@ -32,6 +32,17 @@ COMBINATIONS = [
     if not any(ALGORITHMS[name].problems(ALGORITHMS[name].Config(name=name), AgentConfig(arch=arch)))
 ]
 every_combination = pytest.mark.parametrize(("name", "kind", "arch"), COMBINATIONS)
+CONDITIONED = [
+    pytest.param(name, kind, arch, {"conditioning": conditioning, "hyper_embedding": 3}, id=f"{name}-{kind}-{arch.name}-{conditioning.name}")
+    for name, kind in SERVED
+    for arch in (Arch.Memory, Arch.Memory_Markov)
+    for conditioning in (Conditioning.film, Conditioning.hypernetwork)
+    if kind in ("continuous", "discrete")
+    if not any(ALGORITHMS[name].problems(ALGORITHMS[name].Config(name=name), AgentConfig(arch=arch, conditioning=conditioning)))
+]
+every_combination_and_conditioning = pytest.mark.parametrize(
+    ("name", "kind", "arch", "changes"), [*(pytest.param(*one.values, {}, id=one.id) for one in COMBINATIONS), *CONDITIONED]
+)
 
 
 def make(name: str, kind: str, arch: Arch, *, seed: int = 0, **changes: Any) -> Algorithm:
@@ -56,9 +67,9 @@ def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bo
     return first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
 
 
-@every_combination
-def test_three_updates_move_every_parameter_of_the_agent(name: str, kind: str, arch: Arch) -> None:
-    algorithm = make(name, kind, arch, reward_embedding=12)  # so that some of its units are alive at all rewards
+@every_combination_and_conditioning
+def test_three_updates_move_every_parameter_of_the_agent(name: str, kind: str, arch: Arch, changes: dict[str, Any]) -> None:
+    algorithm = make(name, kind, arch, reward_embedding=12, **changes)  # so that some of its units are alive at all rewards
     before = parameters(algorithm)
     for seed in range(3):
         metrics = algorithm.update(batch_for(algorithm, kind, seed))
@@ -101,21 +112,21 @@ def test_padding_influences_nothing(name: str, kind: str, arch: Arch, rubbish: f
     assert not equal(clean[1], spoilt[1]), "the same in rows that count is felt"
 
 
-@every_combination
-def test_a_state_dict_carries_on_bit_for_bit_through_a_file_without_pickled_code(name: str, kind: str, arch: Arch) -> None:
-    algorithm = make(name, kind, arch)
+@every_combination_and_conditioning
+def test_a_state_dict_carries_on_bit_for_bit_through_a_file_without_pickled_code(name: str, kind: str, arch: Arch, changes: dict[str, Any]) -> None:
+    algorithm = make(name, kind, arch, **changes)
     for seed in range(2):
         algorithm.update(batch_for(algorithm, kind, seed))
     file = io.BytesIO()
     torch.save(algorithm.state_dict(), file)
     file.seek(0)
-    other = make(name, kind, arch, seed=7)
+    other = make(name, kind, arch, seed=7, **changes)
     other.load_state_dict(torch.load(file, weights_only=True))
     assert equal(parameters(algorithm), parameters(other))
     for seed in (5, 6):
         assert equal(algorithm.update(batch_for(algorithm, kind, seed)), other.update(batch_for(other, kind, seed)))
         assert equal(parameters(algorithm), parameters(other))
-    unlike = make(name, kind, arch, seed=7)
+    unlike = make(name, kind, arch, seed=7, **changes)
     unlike.agent.load_state_dict(algorithm.agent.state_dict())
     unlike.update(batch_for(unlike, kind, 8))
     algorithm.update(batch_for(algorithm, kind, 8))

@@ -16,7 +16,8 @@ from policies.agents.base import AgentConfig, Arch, Encoders, Seen
 from policies.agents.branches import MemoryBranch
 from policies.algorithms import ALGORITHMS
 from policies.algorithms.base import ReturnHorizon
-from policies.algorithms.off_policy import ActorCriticConfig, At, OffPolicy
+from policies.algorithms.off_policy import ActorCriticConfig, At, OffPolicy, WindowStart
+from policies.memory.base import State
 from tests.trials import KINDS, Trial, make_replay, make_spec, make_trials, play
 
 NAMES = [name for name, kind in ALGORITHMS.items() if issubclass(kind, OffPolicy)]
@@ -45,9 +46,10 @@ def make(name: str, arch: Arch, *, encoders: Encoders = Encoders.separate, **opt
 
 def batch_for(algorithm: OffPolicy, **changes: Any) -> Batch:
     kind = KINDS[KIND[type(algorithm).__name__]]
-    replay = make_replay(capacity=9, kind=kind)
+    needs = replace(algorithm.needs(algorithm.config, algorithm.agent.arch), **changes)
+    replay = make_replay(capacity=9, kind=kind, state_every=needs.state_every)
     play(replay, make_trials(4, 9, fall=0.3, scale=1e-3), num_slots=2, kind=kind)
-    return replay.sample(replace(algorithm.needs(algorithm.config, algorithm.agent.arch), **changes), np.random.default_rng(0))
+    return replay.sample(needs, np.random.default_rng(0))
 
 
 def copies(module: nn.Module) -> list[Tensor]:
@@ -129,7 +131,7 @@ def test_a_shared_memory_is_read_once_for_the_agent_and_once_for_the_target(name
     algorithm, read = make(name, Arch.Memory, encoders=encoders), []
     unroll = MemoryBranch.unroll
 
-    def noting(branch: MemoryBranch, *inputs: Any) -> Tensor:
+    def noting(branch: MemoryBranch, *inputs: Any) -> tuple[Tensor, State]:
         read.append(branch)
         return unroll(branch, *inputs)
 
@@ -244,6 +246,51 @@ def test_windows_train_as_well(name: str, window: int, burn_in: int) -> None:
     before = copies(algorithm.agent.actor)
     algorithm.update(batch)
     assert moved(algorithm.agent.actor, before)
+
+
+@every_name
+@pytest.mark.parametrize("encoders", Encoders, ids=lambda encoders: encoders.name)
+def test_windows_from_stored_states_train_and_all_who_remember_as_the_actor_read_them(name: str, encoders: Encoders) -> None:
+    algorithm = make(name, Arch.Memory, encoders=encoders, window=4, burn_in=2, window_start=WindowStart.stored)
+    batch = batch_for(algorithm)
+    assert batch.state is not None
+    started = {"zero": replace(batch, state=None), "stored": replace(batch, state={"hidden": torch.rand(batch.shape[1], 6)})}
+    selected = algorithm._select(batch)
+    targets, q, seen = {}, {}, {}
+    for start, one in started.items():
+        state = algorithm.generator.get_state()
+        (critic, q[start]), (_, targets[start]) = algorithm._see(one, selected, learns=True)
+        algorithm.generator.set_state(state)
+        seen[start] = critic.features
+    shared = algorithm.agent.shares  # DQN's actor is its critic
+    assert torch.equal(q["zero"], q["stored"]) == torch.equal(seen["zero"], seen["stored"]) == (not shared)
+    asks_policy = issubclass(type(algorithm).Config, ActorCriticConfig)
+    assert torch.equal(targets["zero"], targets["stored"]) == (not shared and not asks_policy)
+    before = copies(algorithm.agent.actor)
+    algorithm.update(started["stored"])
+    assert moved(algorithm.agent.actor, before)
+
+
+@every_name
+def test_stored_states_that_nothing_could_start_from_are_refused_in_one_sentence(name: str) -> None:
+    kind, stored = ALGORITHMS[name], WindowStart.stored
+    config: Any = kind.Config(name=name, window=8, burn_in=4, window_start=stored)  # pyright: ignore[reportCallIssue]
+    assert kind.needs(config, Arch.Memory).state_every == 4
+    assert kind.needs(replace(config, state_every=2), Arch.Memory).state_every == 2
+    assert kind.needs(config, Arch.Markov).state_every == kind.needs(replace(config, window_start=WindowStart.zero), Arch.Memory).state_every == 0
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"window": 0}, r"window=0 takes whole trials, which start with nothing remembered: use zero\.$"),
+        ({"window": 8, "burn_in": 6}, r"^algorithm.state_every=null, which is 4, does not divide .* use 2 or what divides that\.$"),
+        ({"window": 8, "state_every": 3}, r"^algorithm.state_every=3 does not divide algorithm.window=8 .* use 8 or what divides that\.$"),
+    ]
+    for options, sentence in refused:
+        with pytest.raises(ValueError, match=sentence):
+            make(name, Arch.Memory, window_start=stored, **options)
+    spec = make_spec(Arch.Memory, "Transformer", kind=KINDS[KIND[name]])
+    with pytest.raises(ValueError, match=r"^memory=Transformer has no state .*: use algorithm.window_start=zero, or algorithm.window=0, "):
+        kind.make_agent(config, spec)
+    kind.make_agent(replace(config, window_start=WindowStart.zero), spec)
+    assert any("in agent=Memory_Markov it remembers nothing" in one for one in kind.problems(config, AgentConfig(arch=Arch.Memory_Markov)))
 
 
 @every_name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from policies.agents import AGENT_ARCHS
 from policies.agents.base import Arch, Encoders, PolicyRows
 from policies.algorithms.base import ReturnHorizon
 from policies.algorithms.ppo import PPO, PPOConfig
+from policies.memory import MEMORIES
 from policies.returns import advantages
 from tests.policies.agents.test_agent import acted
 from tests.trials import KINDS, make_replay, make_spec, make_trials, play
@@ -52,8 +54,9 @@ def judged(ppo: PPO, ratio: float, advantage: float, *, target: float = 0.0, val
     """A batch in which every action is `ratio` times as likely as it was, and has that advantage; and values and targets of then."""
     batch = ppo.agent.read(batch_of())
     with torch.no_grad():
-        policy, value = ppo._look(batch)
-        log_prob = policy.log_prob(batch.action) - math.log(ratio)
+        outputs = ppo.agent.unroll(batch)
+        value = ppo.agent.critic.head(outputs.critic)
+        log_prob = outputs.policy.log_prob(batch.action) - math.log(ratio)
     flat = {"advantage": advantage, "target": target, "value": value_then}
     return replace(batch, extras={"log_prob": log_prob, **{name: torch.full_like(value, number) for name, number in flat.items()}})
 
@@ -98,7 +101,7 @@ def test_the_value_s_loss_is_the_one_worked_out_by_hand(clip_value: float | None
 def test_the_entropy_is_that_of_torch_distributions(kind: str) -> None:
     ppo, batch = make(kind=kind, init_deviation=0.7), batch_of(kind)
     batch = ppo.agent.read(batch)
-    policy: Any = ppo._look(batch)[0]
+    policy: Any = ppo.agent.unroll(batch).policy
     theirs = Independent(Normal(policy.mean, policy.log_std.exp()), 1) if kind == "continuous" else Categorical(logits=policy.logits)
     torch.testing.assert_close(policy.entropy().expand(batch.shape), theirs.entropy())
     torch.testing.assert_close(policy.log_prob(batch.action)[batch.valid], theirs.log_prob(batch.action)[batch.valid])
@@ -205,6 +208,78 @@ def test_what_is_shared_learns_from_policy_and_value(encoders: Encoders, togethe
     batch = judged(ppo, 1.0, 0.0, target=5.0)
     gradients = torch.autograd.grad(ppo._loss(batch, batch.trains.sum())[0], memory, allow_unused=True)
     assert any(gradient is not None and gradient.abs().max() > 1e-6 for gradient in gradients) == together, "the value's alone, with no advantage"
+
+
+def test_the_pace_follows_the_change_of_the_policy_and_never_exceeds_the_step_sizes_that_were_asked_for() -> None:
+    ppo = make(target_kl=0.01, learning_rate=1e-3, encoder_learning_rate=1e-5)
+
+    def sizes() -> list[float]:
+        return [group["lr"] for group in ppo.optimizer.param_groups]
+
+    assert sizes() == [1e-3, 1e-5]
+    paces = [ppo._settle_pace(kl, 0.01).item() for kl in (0.001, 0.0121, 1.0, 0.0, 0.0)]
+    assert paces == pytest.approx([1.0, 1 / 1.1, 1 / 1.32, 1 / 1.1, 1.0])
+    ppo._settle_pace(1.0, 0.01)
+    assert sizes() == pytest.approx([1e-3 / 1.2, 1e-5 / 1.2])
+    other = make(target_kl=0.01, learning_rate=1e-3, encoder_learning_rate=1e-5)
+    other.load_state_dict(ppo.state_dict())
+    assert other._settle_pace(0.01, 0.01).item() == pytest.approx(1 / 1.2), "a resumed run goes on at its pace"
+
+
+def test_a_policy_that_changes_too_fast_is_slowed_down_and_one_without_a_target_is_not() -> None:
+    free, held = make(learning_rate=2e-3), make(target_kl=1e-3, learning_rate=2e-3)
+    changes = [[ppo.update(batch_of())["approx_kl"].item() for _ in range(30)] for ppo in (free, held)]
+    assert "pace" not in free.update(batch_of()) and free.optimizer.param_groups[0]["lr"] == 2e-3
+    assert held.update(batch_of())["pace"] < 0.5
+    assert np.mean(changes[1][-10:]) < 0.5 * np.mean(changes[0][-10:])
+
+
+# -- windows -------------------------------------------------------------------------------------------------------------------------------------
+
+
+@every_kind
+@pytest.mark.parametrize("encoders", Encoders, ids=lambda encoders: encoders.name)
+@pytest.mark.parametrize("memory", [name for name, kind in MEMORIES.items() if kind.stores_state])
+def test_windows_start_from_what_was_remembered_there(memory: str, kind: str, encoders: Encoders) -> None:
+    """They say of every row what whole columns say, those of trials packed one after another too; and each row that trains is in one of them."""
+    ppo = make(kind=kind, memory=memory, window=4, parts=2, agent={"encoders": encoders})
+    whole = make(kind=kind, memory=memory, agent={"encoders": encoders})
+    batch = batch_of(kind)
+    assert batch.trial_start[1:].any(), "packed"
+    with ThreadPoolExecutor() as threads:
+        cut, uncut = ppo._judged(ppo.agent.read(batch), threads), whole._judged(whole.agent.read(batch), threads)
+    assert cut.shape[0] == 4 and int(cut.trains.sum()) == int(batch.trains.sum()) and cut.trains.any(0).all()
+    with torch.no_grad():
+        (actor, critic), _ = ppo.agent.see_on(cut)
+    value = ppo.agent.critic.head(critic)[cut.trains]
+    torch.testing.assert_close(value, cut.extras["value"][cut.trains])
+    torch.testing.assert_close(ppo.agent.actor.head(actor).log_prob(cut.action)[cut.trains], cut.extras["log_prob"][cut.trains])
+    for name in ("value", "advantage", "log_prob", "target"):
+        ours, theirs = (one.extras[name][one.trains].sort().values for one in (cut, uncut))
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_window_as_long_as_the_columns_changes_nothing_but_their_names() -> None:
+    whole, cut = make(), make(window=50)
+    for ppo in (whole, cut):
+        ppo.update(batch_of())
+    for one, other in zip(parameters(whole), parameters(cut), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@every_arch
+def test_windows_are_learned_from_by_all_architectures(arch: Arch) -> None:
+    ppo = make(arch, window=3)
+    before = parameters(ppo)
+    for seed in range(3):
+        assert all(value.isfinite() for value in ppo.update(batch_of(seed=seed)).values())
+    assert all(not torch.equal(one, other) for one, other in zip(before, parameters(ppo), strict=True))
+
+
+def test_a_memory_without_a_state_has_no_windows() -> None:
+    with pytest.raises(ValueError, match=r"memory=Transformer has no state .* use algorithm.window=0"):
+        make(memory="Transformer", window=4)
+    assert make(Arch.Markov, memory="Transformer", window=4)
 
 
 def test_gradients_are_clipped_and_what_is_reported_is_the_norm_before() -> None:

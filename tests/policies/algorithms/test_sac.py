@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from policies.agents.agent import Agent
 from policies.agents.base import Arch, Seen, pick
-from policies.agents.heads import HeadSizes
+from policies.agents.conditioning import HeadSizes
 from policies.algorithms.off_policy import At
 from policies.algorithms.sac import SAC, SACConfig
 from tests.policies.algorithms.test_off_policy import batch_for

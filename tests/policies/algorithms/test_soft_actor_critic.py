@@ -73,6 +73,30 @@ def test_targets_count_the_entropy_of_the_action_that_follows(name: str, arch: A
 
 
 @every_name
+@every_arch
+def test_the_losses_of_policy_and_temperature_are_those_of_the_formulas(name: str, arch: Arch) -> None:
+    """J_pi = -E[V] and J(alpha) = -E[alpha (log pi + H)], with V and log pi as they were found (each tested by hand elsewhere)."""
+    algorithm = made(name, arch, init_temperature=0.3)
+    batch, soft_value, found = batch_for(algorithm), algorithm.soft_value, []
+    goal: Any = algorithm.target_entropy
+
+    def noting(*args: Any) -> tuple[Tensor, Tensor]:
+        found.append((*soft_value(*args), goal(args[1])))
+        return found[-1][:2]
+
+    algorithm.soft_value = noting  # pyright: ignore[reportAttributeAccessIssue]
+    before = algorithm.log_temperature.item()
+    metrics = algorithm.update(batch)
+    value, log_prob, aimed = found[-1]
+    assert len(value) == int(batch.trains.sum())
+    assert metrics["actor_loss"].item() == pytest.approx(-value.mean().item(), rel=1e-5)
+    assert metrics["temperature_loss"].item() == pytest.approx(-0.3 * (log_prob + aimed).mean().item(), rel=1e-5)
+    assert algorithm.log_temperature.grad is not None
+    assert algorithm.log_temperature.grad.item() == pytest.approx(metrics["temperature_loss"].item(), rel=1e-5), "d exp(x) / dx = exp(x)"
+    assert (algorithm.log_temperature.item() < before) == (metrics["temperature_loss"].item() > 0)
+
+
+@every_name
 def test_the_actor_climbs_the_smallest_where_all_count_and_the_mean_where_not(name: str) -> None:
     """The critics are told to believe numbers that no action changes."""
     for critics_in_target, expected in ((3, 1.0), (2, 2.0)):

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from policies.agents import AGENT_ARCHS
 from policies.agents.agent import Agent
 from policies.agents.base import Arch, PolicyRows, Seen
-from policies.agents.heads import DeterministicHead, HeadSizes
+from policies.agents.conditioning import HeadSizes
+from policies.agents.heads import DeterministicHead
 from policies.algorithms.off_policy import At
 from policies.algorithms.td3 import TD3, TD3Config
 from tests.policies.algorithms.test_off_policy import batch_for

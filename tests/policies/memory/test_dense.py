@@ -57,3 +57,23 @@ def test_other_types_and_a_torch_without_onednn_are_served_too(monkeypatch: pyte
     assert torch.equal(dense(x, weight, bias), linear(x, weight, bias))
     with torch.autocast("cpu", torch.bfloat16):
         assert dense(x, weight, bias).dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("bend", ["none", "relu", "tanh"])
+def test_in_brief_the_sums_are_nearly_the_same_and_gradients_stay_in_full(bend: str) -> None:
+    torch.manual_seed(0)
+    x, weight, bias = (torch.randn(*shape).mul(0.3).requires_grad_() for shape in ((4, 80, 24), (16, 24), (16,)))
+    through = torch.randn(4, 80, 16)
+    full, brief = (dense(x, weight, bias, bend, brief=brief) for brief in (False, True))
+    assert brief.dtype is torch.bfloat16 and full.dtype is torch.float32
+    for one, other in zip(*(torch.autograd.grad((out.float() * through).sum(), (x, weight, bias)) for out in (full, brief)), strict=True):
+        assert other.dtype is torch.float32
+        assert (one - other).norm() < 0.06 * one.norm(), "a sum near 0 may be bent the other way"
+    assert (full - brief).norm() < 0.01 * full.norm()
+    after = dense(brief, torch.eye(16))
+    assert after.dtype is torch.float32 and torch.equal(after, brief.float())
+
+
+def test_few_rows_are_never_computed_in_brief() -> None:
+    x, weight = torch.randn(255, 24), torch.randn(16, 24)
+    assert torch.equal(dense(x, weight, None, "relu", brief=True), dense(x, weight, None, "relu"))

@@ -212,6 +212,21 @@ def test_not_even_a_nan_crosses_a_reset(name: str) -> None:
     assert step.isfinite().all()
 
 
+@pytest.mark.parametrize("name", [name for name, (registered, _) in VARIANTS.items() if MEMORIES[registered].stores_state])
+@every_pattern
+def test_an_unroll_leaves_a_stored_state_as_it_was_and_starts_from_it(name: str, resets: list[tuple[int, int]]) -> None:
+    """Actor, critic and targets all read the same one."""
+    memory, (x, reset) = make(name), inputs(resets)
+    stored = {key: torch.rand_like(leaf) for key, leaf in memory.initial_state(COLUMNS).items()}
+    before = {key: leaf.clone() for key, leaf in stored.items()}
+    first = memory(x, stored, reset)[0]
+    weighted(first).backward()
+    assert torch.equal(memory(x, stored, reset)[0], first)
+    assert all(torch.equal(stored[key], leaf) for key, leaf in before.items())
+    forgets = reset[0]
+    assert (first - unroll(memory, x, reset))[0].abs().amax(-1).gt(0).equal(~forgets)
+
+
 @every_memory
 def test_columns_do_not_see_each_other(name: str) -> None:
     memory, (x, reset) = make(name), inputs(STAGGERED)
