@@ -66,14 +66,16 @@ class Agent(nn.Module):
         critic_head: Callable[[HeadSizes], nn.Module],
         actor_head: Callable[[HeadSizes, Actions], nn.Module] = PolicyHead,
         extras: tuple[str, ...] = (),
+        encoders: Encoders = Encoders.separate,
     ) -> None:
+        """`encoders`: where the config leaves that to the algorithm."""
         super().__init__()
         self.actions = check_spaces(spec.obs_space, spec.action_space)
         unknown = set(extras) - set(self.EXTRAS)
         if unknown:
             raise ValueError(f"act() can record {', '.join(self.EXTRAS)}, not {', '.join(sorted(unknown))}.")
         self.arch = spec.config.arch
-        self.shares = spec.config.encoders is Encoders.shared
+        self.shares = (spec.config.encoders or encoders) is Encoders.shared
         """Whether actor and critic have one encoder and one memory."""
         if self.shares and self.arch is Arch.Memory_Markov:
             raise ValueError(NOTHING_TO_SHARE)

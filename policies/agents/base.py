@@ -105,7 +105,11 @@ class AgentConfig:
     hyper_embedding: int = option(
         16, "numbers that conditioning=hypernetwork first reduces the features of the memory to, its cost grows with them; 0 takes all", low=0
     )
-    encoders: Encoders = option(Encoders.separate, "separate: actor and critic encode and remember each by itself; shared: once for both")
+    encoders: Encoders | None = option(
+        None,
+        "separate: actor and critic encode and remember each by itself; shared: once for both; null: shared by PPO, where both remember or neither, "
+        "else separate",
+    )
     normalise_obs: bool = option(False, "shift and scale observations by their running mean and deviation")
     normalise_reward: bool = option(False, "scale rewards by the running deviation of the discounted return")
     task_inference: TaskInferenceConfig = field(default_factory=TaskInferenceConfig, metadata={"help": "infer the task from what is remembered"})

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from buffers.base import Batch, Needs, Sample
 from policies.agents.actions import ActionKind, Actions
 from policies.agents.agent import Agent
-from policies.agents.base import AgentConfig, AgentSpec, Arch
+from policies.agents.base import AgentConfig, AgentSpec, Arch, Encoders
 from policies.agents.conditioning import HeadSizes
 from policies.agents.heads import GaussianHead, PolicyHead, ValueHead
 from policies.algorithms.base import Algorithm, AlgorithmConfig, ReturnHorizon, groups_of
@@ -101,7 +101,8 @@ class PPO(Algorithm):
                 return GaussianHead(sizes, config.init_deviation)
             return PolicyHead(sizes, actions, last_gain=0.01)
 
-        return Agent(spec, ValueHead, policy, extras=cls.needs(config, spec.config.arch).extras)
+        encoders = Encoders.separate if spec.config.arch is Arch.Memory_Markov else Encoders.shared
+        return Agent(spec, ValueHead, policy, extras=cls.needs(config, spec.config.arch).extras, encoders=encoders)
 
     @classmethod
     def problems_of_memory(cls, config: PPOConfig, agent: AgentConfig, memory: type[Memory], name: str) -> Iterator[str]:
