@@ -51,8 +51,8 @@ class Recipe:
 
 
 RECIPES = {
-    "point_robot_sac": Recipe((), (15.0, 20.0)),
-    "point_robot_ppo": Recipe(("experiment=point_robot_ppo",), (15.0, 20.0)),
+    "point_robot_sac": Recipe(("experiment=point_robot_sac",), (15.0, 20.0)),
+    "point_robot_ppo": Recipe((), (15.0, 20.0)),
     "half_cheetah_vel_ppo": Recipe(("experiment=half_cheetah_vel_ppo",), (-62.0, -51.0, -33.0)),
     "cheetah_dir_ppo": Recipe(("experiment=cheetah_dir_ppo",), (4270.0, 5014.0)),
     "ant_dir_ppo": Recipe(("experiment=ant_dir_ppo",), (2318.0, 2608.0)),

@@ -37,7 +37,7 @@ class PPOConfig(AlgorithmConfig):
     learning_rate: float = option(7e-4, "step size of the optimiser", above=0)
     trace: float = option(0.9, "lambda of the advantages: 0 believes the value of the next row, 1 the rewards to the end", low=0, high=1)
     epochs: int = option(3, "times that the rows of an iteration are gone through", low=1)
-    minibatches: int = option(4, "gradient steps in each of them; each takes whole columns of rows", low=1)
+    minibatches: int = option(8, "gradient steps in each of them; each takes whole columns of rows", low=1)
     window: int = option(0, "cut those columns into windows of so many rows, which start from what was remembered there; 0 leaves them whole", low=0)
     clip: float = option(0.2, "how far the probability of an action may move from what it was, as a ratio, before it counts no more", above=0)
     clip_value: float | None = option(None, "the same for values, in units of the scaled return; null does not", above=0)
@@ -45,9 +45,8 @@ class PPOConfig(AlgorithmConfig):
     entropy_weight: float = option(0.002, "weight of the policy's entropy", low=0)
     max_grad_norm: float | None = option(0.5, "clip the norm of the gradient; null does not", above=0)
     target_kl: float | None = option(
-        None, "where an update changes the policy by more than this (approx_kl), the next ones take smaller steps; null leaves them alone", above=0
+        0.05, "where an update changes the policy by more than this (approx_kl), the next ones take smaller steps; null leaves them alone", above=0
     )
-    init_deviation: float = option(1.0, "deviation of continuous actions at first", above=0)
     parts: int | None = option(
         None, "parts of a minibatch whose gradients are found side by side and added; null: 2 on a CPU, or 1 where that would not gain", low=1
     )
@@ -98,7 +97,7 @@ class PPO(Algorithm):
 
         def policy(sizes: HeadSizes, actions: Actions) -> nn.Module:
             if actions.kind is ActionKind.continuous:
-                return GaussianHead(sizes, config.init_deviation)
+                return GaussianHead(sizes, spec.config.init_deviation)
             return PolicyHead(sizes, actions, last_gain=0.01)
 
         encoders = Encoders.separate if spec.config.arch is Arch.Memory_Markov else Encoders.shared
