@@ -156,7 +156,7 @@ def played(command: Sequence[str], folder: Path, limit: float | None, console: C
             if process.poll() is None:  # we were interrupted
                 process.terminate()
                 process.wait(GRACE_S)
-    expected = (0, 128 + signal.SIGTERM) if ended == "limit" else (0,)
+    expected = (0, 128 + signal.SIGTERM, -signal.SIGTERM) if ended == "limit" else (0,)
     if process.returncode not in expected:
         told = (folder / "output.txt").read_text(errors="replace").splitlines()[-20:]
         raise SystemExit("\n".join([f"{title} ended with exit code {process.returncode}; the end of {folder / 'output.txt'}:", *told]))
@@ -257,6 +257,8 @@ def main() -> None:
         recipes = {asked.name or name: recipe_of(name) for name in asked.recipe}
     except argparse.ArgumentTypeError as mistake:
         parser.error(str(mistake))
+    if asked.minutes is not None and asked.minutes <= 0:
+        parser.error("--minutes has to be more than 0.")
     if asked.name and len(asked.recipe) > 1:
         parser.error("--name is for one recipe.")
     console, mine = Console(), list[str]()

@@ -23,7 +23,9 @@ from policies.agents.normalisation import Normaliser
 from policies.agents.task_inference import TaskInference, check_decodable
 from policies.memory.base import State
 
-NOTHING_TO_SHARE = "agent.encoders=shared needs two that remember alike, and in agent=Memory_Markov only the critic does: use encoders=separate."
+NOTHING_TO_SHARE = (
+    "agent.encoders=shared needs two that remember alike, and in agent=Memory_Markov only the critic does: use agent.encoders=separate."
+)
 
 
 class Network(nn.Module):

@@ -91,12 +91,11 @@ class AgentConfig:
     shortcut_embedding: int = option(32, "size of the embedding of the current observation that goes past the memory; 0 leaves it out", low=0)
     picture_embedding: int = option(64, "features of a picture in the observation, by convolutions", low=1)
     hidden: list[int] = option([128, 128], "layers of the policy's and the critic's heads", low=1)
-    init_deviation: float = option(1.0, "deviation of a Gaussian policy's actions at first (PPO's)", above=0)
     activation: Activation = option(Activation.relu, "between those layers: relu or tanh")
     precision: Precision = option(
         Precision.float32,
-        "bfloat16: an update computes those layers in it, with sums and parameters in float32; it pays where the processor has it "
-        "(avx512_bf16, AMX, CUDA), is slow elsewhere, and changes results a little",
+        "bfloat16: an update computes those layers in it, with sums and parameters in float32, for 256 rows or more; it pays where the processor "
+        "has it (avx512_bf16, AMX, CUDA), is slow elsewhere, and changes results a little",
     )
     conditioning: Conditioning = option(
         Conditioning.concatenate,

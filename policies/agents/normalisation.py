@@ -16,7 +16,7 @@ from envs.gym_spaces import MASK_KEY
 from policies.agents.base import PolicyRows
 
 FARTHEST = 10.0
-"""Deviations from the mean at which a normalised observation is cut off: what hardly ever changes would otherwise be huge when it does."""
+"""Where normalised observations and rewards are cut off: what hardly ever changes, or is hardly ever paid, would otherwise be huge when it is."""
 SMALLEST = 1e-4
 """Deviation that is divided by at least."""
 
@@ -51,7 +51,9 @@ class Normaliser(nn.Module):
             obs = inputs.obs
             parts = {key: self._centred(key, obs[key] if isinstance(obs, dict) else obs) for key in self._names}
             inputs = replace(inputs, obs={**obs, **parts} if isinstance(obs, dict) else parts[""])
-        return replace(inputs, reward=inputs.reward * self.get_buffer("reward_scale")) if self._reward else inputs
+        if not self._reward:
+            return inputs
+        return replace(inputs, reward=(inputs.reward * self.get_buffer("reward_scale")).clamp_(-FARTHEST, FARTHEST))
 
     def _centred(self, key: str, values: Tensor) -> Tensor:
         shift, scale = self._names[key]
@@ -74,7 +76,9 @@ class Normaliser(nn.Module):
             factor = torch.where(touched, 1.0 / moments.deviation(), 1.0)
             self.get_buffer(scale).copy_(factor)
             self.get_buffer(shift).copy_(torch.where(touched, -moments.mean * factor, 0.0))
-        self.get_buffer("reward_scale").copy_(1.0 / self._return.deviation())
+        deviation = self._return.deviation()
+        # As long as no trial has brought anything else than another, rewards are left as they are.
+        self.get_buffer("reward_scale").copy_(torch.where(deviation > SMALLEST, 1.0 / deviation, 1.0))
 
     def get_extra_state(self) -> dict[str, Any]:
         """For `state_dict`: all that has been learned."""

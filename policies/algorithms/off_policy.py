@@ -64,7 +64,7 @@ class OffPolicyConfig(AlgorithmConfig):
         "agent.encoders=separate the critic's, which never acted, is empty: let it burn in)",
     )
     state_every: int | None = option(
-        None, "rows between those before which that is stored, and at which such windows and their burn-in begin; null: half a window", low=1
+        None, "with stored: rows between those before which it is, and at which windows and their burn-in begin; null: half a window", low=1
     )
     tau: float = option(0.005, "how far the target critic moves towards the critic in each update", above=0, high=1)
     critics: int = option(2, "estimates of Q, each by a head of its own", low=1)

@@ -37,15 +37,16 @@ class PPOConfig(AlgorithmConfig):
     learning_rate: float = option(7e-4, "step size of the optimiser", above=0)
     trace: float = option(0.9, "lambda of the advantages: 0 believes the value of the next row, 1 the rewards to the end", low=0, high=1)
     epochs: int = option(3, "times that the rows of an iteration are gone through", low=1)
-    minibatches: int = option(8, "gradient steps in each of them; each takes whole columns of rows", low=1)
+    minibatches: int = option(4, "gradient steps in each of them; each takes whole columns of rows", low=1)
     window: int = option(0, "cut those columns into windows of so many rows, which start from what was remembered there; 0 leaves them whole", low=0)
     clip: float = option(0.2, "how far the probability of an action may move from what it was, as a ratio, before it counts no more", above=0)
     clip_value: float | None = option(None, "the same for values, in units of the scaled return; null does not", above=0)
     value_weight: float = option(0.5, "weight of the value's loss beside the policy's", low=0)
     entropy_weight: float = option(0.002, "weight of the policy's entropy", low=0)
     max_grad_norm: float | None = option(0.5, "clip the norm of the gradient; null does not", above=0)
+    init_deviation: float = option(1.0, "deviation of continuous actions at first", above=0)
     target_kl: float | None = option(
-        0.05, "where an update changes the policy by more than this (approx_kl), the next ones take smaller steps; null leaves them alone", above=0
+        None, "where an update changes the policy by more than this (approx_kl), the next ones take smaller steps; null leaves them alone", above=0
     )
     parts: int | None = option(
         None, "parts of a minibatch whose gradients are found side by side and added; null: 2 on a CPU, or 1 where that would not gain", low=1
@@ -97,11 +98,18 @@ class PPO(Algorithm):
 
         def policy(sizes: HeadSizes, actions: Actions) -> nn.Module:
             if actions.kind is ActionKind.continuous:
-                return GaussianHead(sizes, spec.config.init_deviation)
+                return GaussianHead(sizes, config.init_deviation)
             return PolicyHead(sizes, actions, last_gain=0.01)
 
         encoders = Encoders.separate if spec.config.arch is Arch.Memory_Markov else Encoders.shared
         return Agent(spec, ValueHead, policy, extras=cls.needs(config, spec.config.arch).extras, encoders=encoders)
+
+    @classmethod
+    def problems(cls, config: PPOConfig, agent: AgentConfig) -> Iterator[str]:
+        """Those of all, and one of its own."""
+        yield from super().problems(config, agent)
+        if config.window == 1 and agent.task_inference.weight:
+            yield "agent.task_inference predicts the steps between rows, and a window of algorithm.window=1 has one row: use at least 2."
 
     @classmethod
     def problems_of_memory(cls, config: PPOConfig, agent: AgentConfig, memory: type[Memory], name: str) -> Iterator[str]:
@@ -144,7 +152,8 @@ class PPO(Algorithm):
         states = _States(-(-batch.shape[0] // (config.window or batch.shape[0])), batch.shape[1])
         for columns, (found, remembered) in zip(parts, _side_by_side(self._say, [batch.columns(part) for part in parts], threads), strict=True):
             said[:, : found.shape[1], columns] = found
-            states.put(columns, remembered)
+            if config.window:
+                states.put(columns, remembered)
         whole_trial = config.return_horizon is ReturnHorizon.trial
         advantage = advantages(
             batch, value, discount=config.discount, trace=config.trace, whole_trial=whole_trial, timeout_bootstrap=config.timeout_bootstrap

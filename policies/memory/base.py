@@ -57,5 +57,6 @@ class Memory(nn.Module, ABC):
     def forward(self, x: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
         """x [T, B, in_dim], reset [T, B] bool -> (out [T, B, out_dim], state after the last row).
 
-        `reset[t]` forgets before reading `x[t]`, and no gradient crosses it. The state passed in is consumed: do not use it again.
+        `reset[t]` forgets before reading `x[t]`, and no gradient crosses it. The state passed in is consumed: do not use it again. But where
+        `stores_state`, nothing is written into it: actor, critic and targets may all start from the same one.
         """

@@ -17,16 +17,16 @@ _SMALL = 4096
 
 
 _FEWEST_BRIEF = 256
-"""Rows below which nothing is computed in bfloat16: acting is not."""
+"""Rows below which bfloat16 would not pay."""
 
 
 def dense(x: Tensor, weight: Tensor, bias: Tensor | None = None, bend: str = "none", *, brief: bool = False) -> Tensor:
     """x [..., I] weight [O, I] -> [..., O], as `torch.nn.functional.linear`, with gradients; then `relu`, `tanh` or `none`.
 
-    `brief`: in bfloat16, if there are many rows; what comes out stays so for the next layer, which may be in float32 again. Sums are always in
-    float32, parameters and their gradients too.
+    `brief`: in bfloat16, if there are many rows, and not in inference mode, in which agents act; what comes out stays so for the next layer, which
+    may be in float32 again. Sums are always in float32, as parameters are; a gradient is rounded to bfloat16 once it is summed.
     """
-    if brief and x.numel() >= _FEWEST_BRIEF * x.shape[-1]:
+    if brief and not torch.is_inference_mode_enabled() and x.numel() >= _FEWEST_BRIEF * x.shape[-1]:
         return _Brief.apply(x, weight, bias, bend)
     if x.dtype is torch.bfloat16:
         x = x.to(weight.dtype)

@@ -56,8 +56,15 @@ def test_every_backend_composes(composer: Composer, name: str) -> None:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_composes_and_changes_something(composer: Composer, name: str) -> None:
-    config = composer.config(composer.parse([f"experiment={name}"]))
-    assert config != composer.config(composer.parse([f"env={config.env.family}"]))
+    assert composer.config(composer.parse([f"experiment={name}"])) != composer.config([])
+
+
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("recipe/*.yaml")), ids=lambda file: file.stem)
+def test_every_recipe_is_of_an_environment_and_an_algorithm_and_changes_something(composer: Composer, file: Path) -> None:
+    env, _, algorithm = file.stem.rpartition("_")
+    with_it = composer.config(composer.parse([f"env={env}", f"algorithm={algorithm}"]))
+    values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert with_it.train.n_env_steps_total == values["train"]["n_env_steps_total"]
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("env/*.yaml")), ids=lambda file: file.stem)

@@ -38,7 +38,7 @@ T_MAZE_100 = "experiment=t_maze_100_ppo"
 GRID_DQN = "env=GridNavi algorithm=DQN train.n_env_steps_total=75000"
 DENSE = "env=PointRobot env.reward=dense algorithm.discount=0.9"
 DENSE_TD3 = "algorithm=TD3 memory=LSTM algorithm.exploration_noise=0.2 train.n_env_steps_total=100000"
-DENSE_AGGREGATION = "algorithm=PPO memory=Aggregation algorithm.minibatches=4 algorithm.target_kl=null train.n_env_steps_total=1000000"
+DENSE_AGGREGATION = "algorithm=PPO memory=Aggregation train.n_env_steps_total=1000000"
 
 GATES = [
     Gate("t-maze-DiscreteSAC-LSTM", f"{T_MAZE} memory=LSTM", "1.0 after 15,000 steps", least=0.95, quick=True),

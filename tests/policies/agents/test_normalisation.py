@@ -142,3 +142,18 @@ def test_nothing_is_normalised_unless_it_is_asked_for() -> None:
     obs_only = Agent(make_spec(Arch.Memory, normalise_obs=True), QHead)
     obs_only.observe(batch, 0.9)
     assert torch.equal(obs_only.read(batch).reward, batch.reward)
+
+
+def test_rewards_are_left_alone_until_trials_differ_in_them_and_are_cut_off_where_they_are_hardly_ever_paid() -> None:
+    normaliser, batch = Normaliser(OBS_SPACE, obs=False, reward=True), trials_of(0)
+    nothing = replace(batch, reward=torch.zeros_like(batch.reward))
+    paid = replace(nothing, reward=torch.full_like(batch.reward, 3.0))
+    normaliser.observe(nothing, 0.9)
+    assert torch.equal(normaliser(paid).reward, paid.reward)
+    once = nothing.reward.clone()
+    once[-1, 0] = 1e-2
+    for _ in range(50):
+        normaliser.observe(nothing, 0.9)
+    normaliser.observe(replace(batch, reward=once), 0.9)
+    assert normaliser.get_buffer("reward_scale") > 100
+    assert torch.equal(normaliser(paid).reward, torch.full_like(batch.reward, FARTHEST))

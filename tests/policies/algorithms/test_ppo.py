@@ -99,7 +99,7 @@ def test_the_value_s_loss_is_the_one_worked_out_by_hand(clip_value: float | None
 
 @every_kind
 def test_the_entropy_is_that_of_torch_distributions(kind: str) -> None:
-    ppo, batch = make(kind=kind, agent={"init_deviation": 0.7}), batch_of(kind)
+    ppo, batch = make(kind=kind, init_deviation=0.7), batch_of(kind)
     batch = ppo.agent.read(batch)
     policy: Any = ppo.agent.unroll(batch).policy
     theirs = Independent(Normal(policy.mean, policy.log_std.exp()), 1) if kind == "continuous" else Categorical(logits=policy.logits)
@@ -227,7 +227,7 @@ def test_the_pace_follows_the_change_of_the_policy_and_never_exceeds_the_step_si
 
 
 def test_a_policy_that_changes_too_fast_is_slowed_down_and_one_without_a_target_is_not() -> None:
-    free, held = make(target_kl=None, learning_rate=2e-3), make(target_kl=1e-3, learning_rate=2e-3)
+    free, held = make(learning_rate=2e-3), make(target_kl=1e-3, learning_rate=2e-3)
     changes = [[ppo.update(batch_of())["approx_kl"].item() for _ in range(30)] for ppo in (free, held)]
     assert "pace" not in free.update(batch_of()) and free.optimizer.param_groups[0]["lr"] == 2e-3
     assert held.update(batch_of())["pace"] < 0.5

@@ -77,3 +77,10 @@ def test_in_brief_the_sums_are_nearly_the_same_and_gradients_stay_in_full(bend: 
 def test_few_rows_are_never_computed_in_brief() -> None:
     x, weight = torch.randn(255, 24), torch.randn(16, 24)
     assert torch.equal(dense(x, weight, None, "relu", brief=True), dense(x, weight, None, "relu"))
+
+
+def test_what_acts_is_never_computed_in_brief() -> None:
+    x, weight = torch.randn(512, 24), torch.randn(16, 24)
+    with torch.inference_mode():
+        assert torch.equal(dense(x, weight, None, "relu", brief=True), dense(x, weight, None, "relu"))
+    assert dense(x, weight, None, "relu", brief=True).dtype is torch.bfloat16
