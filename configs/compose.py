@@ -199,6 +199,10 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return f"{group}={name} is not known.{nearest(name, error.options or [])}"
+    written = re.search(r"In '(\w+)/(\w+)'.*Key '(\w+)' not in '(\w+)Config'", str(error), re.DOTALL)
+    if written:
+        group, name, key, choice = written.groups()
+        return f"{group}={name} sets {key}, which {choice} does not have: it was written for another choice, so leave one of the two out."
     parts: list[str] = []
     current: BaseException | None = error
     while current is not None:

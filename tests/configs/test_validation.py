@@ -60,6 +60,7 @@ CONTRADICTIONS = [
     ("algorithm=SAC algorithm.burn_in=4", "algorithm.burn_in=4 goes before a window, and algorithm.window=0 takes whole trials"),
     ("agent.conditioning=film agent.precision=bfloat16", "agent.precision=bfloat16 is for plain layers"),
     ("algorithm=PPO algorithm.window=1 agent.task_inference.weight=1", "a window of algorithm.window=1 has one row: use at least 2"),
+    ("experiment=grid_navi_ppo algorithm=DQN", "experiment=grid_navi_ppo sets entropy_weight, which DQN does not have"),
     ("algorithm=PPO learner.overlap=bounded", "learner.overlap=bounded has waves played by an older policy"),
     ("backend.name=proces", "backend=proces is not known. Did you mean 'process'?"),
     ("env.family=Wind", "choose with env=Wind"),
