@@ -1,6 +1,6 @@
 """Rows per second through one full gradient update, beside a plain form of recurrent SAC in the same run.
 
-    python -m benchmarks.update                              every memory, and benchmarks/results/update.json
+    python -m benchmarks.update                              every memory, in float32 and with heads in bfloat16, and benchmarks/results/update.json
     python -m benchmarks.update --memory GRU --profile       where the time of one goes
     python -m benchmarks.update --algorithm SAC TD3 --repeats 3
 
@@ -15,6 +15,7 @@ import argparse
 import resource
 import statistics
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -28,7 +29,7 @@ from buffers.base import Batch, Needs
 from buffers.replay import Replay
 from envs.base import Layout, TaskFamily
 from envs.meta.make_env import make_family
-from policies.agents.base import AgentConfig, AgentSpec, Arch
+from policies.agents.base import AgentConfig, AgentSpec, Arch, Precision
 from policies.algorithms import ALGORITHMS
 from policies.algorithms.base import Algorithm
 from policies.memory import MEMORIES
@@ -37,7 +38,7 @@ from utils.machine import available_cores, keep_freed_memory
 RESULTS = Path(__file__).parent / "results" / "update.json"
 TRIALS, EPISODES, HORIZON = 32, 2, 200
 ROWS = EPISODES * (HORIZON + 1)
-TARGETS = {"GRU": 1.8, "LSTM": 2.3, "fastest": 2.5}
+TARGETS = {"GRU": 1.8, "LSTM": 2.3, "fastest": 2.5, "fastest in bfloat16": 3.5}
 GEMM = 1024
 
 
@@ -62,11 +63,11 @@ def replay_of(family: TaskFamily) -> Replay:
     return replay
 
 
-def algorithm_of(family: TaskFamily, algorithm: str, memory: str) -> tuple[Algorithm, Needs]:
+def algorithm_of(family: TaskFamily, algorithm: str, memory: str, precision: Precision = Precision.float32) -> tuple[Algorithm, Needs]:
     """An algorithm with AntDir's recipe, on this memory."""
     kind, of_memory = ALGORITHMS[algorithm], MEMORIES[memory]
     config: Any = kind.Config()  # their batches are 32 trials by default
-    agent = AgentConfig(arch=Arch.Memory, hidden=[128, 128, 128])
+    agent = AgentConfig(arch=Arch.Memory, hidden=[128, 128, 128], precision=precision)
     spec = AgentSpec(Layout(family.spec, with_flag=True).obs_space, family.spec.action_space, agent, of_memory, of_memory.Config(hidden_size=128))
     return kind(config, kind.make_agent(config, spec), seed=0), kind.needs(config, Arch.Memory)
 
@@ -141,6 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--memory", nargs="+", default=list(MEMORIES), choices=list(MEMORIES))
     parser.add_argument("--algorithm", nargs="+", default=["SAC"])
+    parser.add_argument("--precision", nargs="+", default=[one.name for one in Precision], choices=[one.name for one in Precision])
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--profile", action="store_true")
     asked = parser.parse_args()
@@ -150,10 +152,11 @@ def main() -> None:
     print(machine["text"])
     replay, rng = replay_of(family), np.random.default_rng(0)
     makers: dict[str, Callable[[], object]] = {}
-    for name in asked.algorithm:
-        for memory in asked.memory:
-            algorithm, needs = algorithm_of(family, name, memory)
-            makers[f"{name} {memory}"] = lambda algorithm=algorithm, needs=needs: algorithm.update(replay.sample(needs, rng))
+    for name, memory, precision in product(asked.algorithm, asked.memory, asked.precision):
+        algorithm, needs = algorithm_of(family, name, memory, Precision[precision])
+        makers[f"{name} {memory}{'' if precision == 'float32' else f' {precision}'}"] = lambda algorithm=algorithm, needs=needs: algorithm.update(
+            replay.sample(needs, rng)
+        )
     makers["plain form"] = plain_update(family, replay.sample(algorithm_of(family, "SAC", "GRU")[1], rng))
     for act in makers.values():
         act()
@@ -161,7 +164,8 @@ def main() -> None:
     if asked.profile:
         print("\n".join(f"{name}\n{profile(act)}" for name, act in makers.items()))
     rates = rows_per_second(makers, asked.repeats)
-    report(machine, rates, save=set(asked.memory) == set(MEMORIES) and asked.algorithm == ["SAC"])
+    whole = set(asked.memory) == set(MEMORIES) and len(asked.precision) == len(Precision)
+    report(machine, rates, save=whole and asked.algorithm == ["SAC"])
 
 
 def report(machine: dict[str, Any], rates: dict[str, float], *, save: bool) -> None:
