@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from numpy.typing import NDArray
 
@@ -67,6 +69,14 @@ class Slots:
         return b"".join(array.tobytes() for array in (rows.obs, rows.reward, rows.terminated, rows.truncated, rows.info))
 
 
+def kill(pid: int) -> None:
+    """And wait until it is dead: on a busy machine it could otherwise still answer some of what comes next."""
+    process = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert select.select([process], [], [], 20.0)[0]
+    os.close(process)
+
+
 @pytest.fixture
 def reference() -> Iterator[Slots]:
     with Slots(SerialBackend, workers=1) as serial:
@@ -78,8 +88,12 @@ def test_a_killed_worker_is_one_fault_and_its_successor_gives_the_same_rows(kind
     with Slots(kind, groups=groups) as slots:
         slots.go(reset=True)
         slots.go()
-        os.kill(list(slots.backend.processes())[1], signal.SIGKILL)
+        worker = psutil.Process(list(slots.backend.processes())[1])
+        worker.suspend()  # so that it has answered nothing of what is posted
+        while worker.status() != psutil.STATUS_STOPPED:
+            time.sleep(0.001)
         slots.post()
+        worker.kill()
         ready, (fault,) = slots.backend.wait(EVERYONE, 20.0)
         lost = [2, 3] if groups == 1 else [1, 4]
         assert list(fault.slots) == list(fault.lost) == lost and ready.tolist() == sorted({*range(SLOTS)} - {*lost})
@@ -97,7 +111,7 @@ def test_a_killed_worker_is_one_fault_and_its_successor_gives_the_same_rows(kind
 def test_a_slot_that_is_lost_and_not_restored_is_a_fault_at_once(kind: Kind) -> None:
     with Slots(kind) as slots:
         slots.go(reset=True)
-        os.kill(list(slots.backend.processes())[1], signal.SIGKILL)
+        kill(list(slots.backend.processes())[1])
         slots.post()
         assert len(slots.backend.wait(EVERYONE, 20.0)[1]) == 1
         slots.go(0, 1, 4, 5)
@@ -170,7 +184,7 @@ def test_what_cannot_be_built_anew_is_a_fault_and_may_be_tried_again(kind: Kind,
     broken = tmp_path / "broken"
     with Slots(kind, DoingFamily(nothing, str(broken))) as slots:
         slots.go(reset=True)
-        os.kill(list(slots.backend.processes())[1], signal.SIGKILL)
+        kill(list(slots.backend.processes())[1])
         slots.post()
         slots.backend.wait(EVERYONE, 20.0)
         broken.touch()
@@ -185,7 +199,7 @@ def test_what_cannot_be_built_anew_is_a_fault_and_may_be_tried_again(kind: Kind,
 def test_no_process_to_be_had_is_a_fault_and_may_be_tried_again(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     with Slots(kind) as slots:
         slots.go(reset=True)
-        os.kill(list(slots.backend.processes())[1], signal.SIGKILL)
+        kill(list(slots.backend.processes())[1])
         slots.post()
         slots.backend.wait(EVERYONE, 20.0)
         with monkeypatch.context() as patch:
@@ -202,7 +216,7 @@ def test_first_ready_does_not_wait_for_a_hung_one_but_returns_at_a_death(kind: K
         slots.post()
         ready, faults = slots.backend.wait(EVERYONE, 20.0, min_ready=4)
         assert ready.tolist() == [0, 1, 4, 5] and not faults
-        os.kill(list(slots.backend.processes())[1], signal.SIGKILL)
+        kill(list(slots.backend.processes())[1])
         ready, (fault,) = slots.backend.wait(np.array([2, 3]), 20.0, min_ready=1)
         assert not len(ready) and fault.lost == (2, 3)
 
