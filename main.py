@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,10 @@ def main() -> int:
         print(mistake, file=sys.stderr)
         return 2
     if request.text is not None:
-        print(request.text)
+        try:
+            print(request.text, flush=True)
+        except BrokenPipeError:  # `| head` has read enough; what is left is not to be tried again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if request.config is not None and request.run_dir is not None:
         _run(_resume if request.way == "resume" else _evaluate, request.config, request.run_dir)

@@ -131,6 +131,14 @@ def test_what_is_only_asked_is_answered_and_nothing_created(
     assert not list(elsewhere.iterdir())
 
 
+def test_a_reader_who_has_read_enough_ends_an_answer_quietly() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, str(ROOT / "main.py"), "algorithm=list"], stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_run_gets_a_folder_with_its_config_which_can_be_resumed_and_evaluated(elsewhere: Path) -> None:
     done = front_door("env=AntDir", "seed=3", "num_parallel_workers=6", "train.n_env_steps_total=500")
     assert done.returncode == 0, done.stderr
