@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 STUDENT = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 """Student's t for an interval of 95 %, by the number of seeds."""
 
+FEWEST_SEEDS = 3
+"""Of fewer, each is drawn by itself: an interval of two says nothing."""
+
 INK, QUIET = "#222222", "#7a7a7a"
 COLOURS = ("#1f5fa8", "#c4572b", "#3b8a4e", "#7d4fa0", "#8a6d1d", "#a83a6b")
 
@@ -190,11 +193,14 @@ def _draw_panel(panel: Axes, recipes: Mapping[str, Sequence[Curve]], axis: str) 
     for mark in sorted({mark for seeds in recipes.values() for run in seeds for mark in run.marks}):
         panel.axhline(mark, color=QUIET, linewidth=1, linestyle=(0, (5, 4)), zorder=1)
     for colour, (name, seeds) in zip(COLOURS * len(recipes), recipes.items(), strict=False):
-        place, mean, half = band([run.curve for run in seeds], axis)
-        place = place / 60 if axis == "seconds" else place
-        count = f", {len(seeds)} seeds, 95 %" if len(seeds) > 1 else ""
-        panel.plot(place, mean, color=colour, linewidth=2, label=f"{name}{count}", zorder=3)
-        panel.fill_between(place, mean - half, mean + half, color=colour, alpha=0.18, linewidth=0, zorder=2)
+        together = len(seeds) >= FEWEST_SEEDS
+        count = f", {len(seeds)} seeds" + (", 95 %" if together else "") if len(seeds) > 1 else ""
+        for part in [seeds] if together else [[run] for run in seeds]:
+            place, mean, half = band([run.curve for run in part], axis)
+            place = place / 60 if axis == "seconds" else place
+            label = f"{name}{count}" if part[0] is seeds[0] else None
+            panel.plot(place, mean, color=colour, linewidth=2 if together or len(seeds) == 1 else 1.4, label=label, zorder=3)
+            panel.fill_between(place, mean - half, mean + half, color=colour, alpha=0.18, linewidth=0, zorder=2)
     if axis == "env_steps":
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panel.set_xlabel("minutes" if axis == "seconds" else "env steps", color=INK)
