@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,8 @@ def main() -> int:
         try:
             print(request.text, flush=True)
         except BrokenPipeError:  # `| head` has read enough; what is left is not to be tried again at exit
+            import os
+
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if request.config is not None and request.run_dir is not None:
