@@ -68,7 +68,8 @@ def algorithm_of(family: TaskFamily, algorithm: str, memory: str, precision: Pre
     kind, of_memory = ALGORITHMS[algorithm], MEMORIES[memory]
     config: Any = kind.Config()  # their batches are 32 trials by default
     agent = AgentConfig(arch=Arch.Memory, hidden=[128, 128, 128], precision=precision)
-    spec = AgentSpec(Layout(family.spec, with_flag=True).obs_space, family.spec.action_space, agent, of_memory, of_memory.Config(hidden_size=128))
+    memory_config = of_memory.fitted(of_memory.Config(hidden_size=128), ROWS)
+    spec = AgentSpec(Layout(family.spec, with_flag=True).obs_space, family.spec.action_space, agent, of_memory, memory_config)
     return kind(config, kind.make_agent(config, spec), seed=0), kind.needs(config, Arch.Memory)
 
 

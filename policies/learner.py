@@ -27,7 +27,7 @@ from policies.memory import MEMORIES
 from policies.progress import Counters, by_episode
 from policies.rollout import AgentActor, WaveResult
 from policies.run_record import RunRecord
-from policies.setup import check_family, in_process, layout_of, mirrors, needs_of, prepare_torch, replay_shape, settle_backend, slots_of
+from policies.setup import check_family, in_process, layout_of, memory_of, mirrors, needs_of, prepare_torch, replay_shape, settle_backend, slots_of
 from policies.snapshots import Snapshots
 from policies.training import Training
 from utils.checkpoint import CheckpointError
@@ -149,9 +149,8 @@ class Learner:
         config = self.config
         memory = MEMORIES[config.memory.name]
         init_seed, noise_seed = generator(config.seed, Phase.UPDATE, 1).integers(2**63, size=2).tolist()
-        sees = AgentSpec(
-            layout_of(config, family.spec).obs_space, family.spec.action_space, config.agent, memory, config.memory, self.device, init_seed
-        )
+        spaces = layout_of(config, family.spec).obs_space, family.spec.action_space
+        sees = AgentSpec(*spaces, config.agent, memory, memory_of(config, family), self.device, init_seed)
         algorithm = ALGORITHMS[config.algorithm.name]
         self.needs = needs_of(config)
         self.agent = algorithm.make_agent(config.algorithm, sees)

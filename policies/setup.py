@@ -22,6 +22,7 @@ from policies.agents.task_inference import check_decodable
 from policies.algorithms import ALGORITHMS
 from policies.config import Config, DeviceName, Overlap, ReplayDevice
 from policies.memory import MEMORIES
+from policies.memory.base import MemoryConfig
 from policies.remembering import leaves_of
 from utils.machine import available_cores, available_memory, keep_freed_memory
 from utils.options import OptionError
@@ -127,6 +128,17 @@ def wave_shape(config: Config, family: TaskFamily) -> dict[str, Any]:
     return replay_shape(config, family) | {"capacity_trials": wave_of(config, family.config)[0]}
 
 
+def memory_of(config: Config, family: TaskFamily) -> MemoryConfig:
+    """The memory of a run, with room for its longest trial; refuses one that has too little, where anybody remembers."""
+    if config.agent.arch is Arch.Markov:
+        return config.memory
+    rows = max(family.config.max_rollouts_per_task, config.evaluation.episodes_per_trial or 0) * (family.config.max_episode_steps + 1)
+    try:
+        return MEMORIES[config.memory.name].fitted(config.memory, rows)
+    except ValueError as error:
+        raise OptionError(f"memory={config.memory.name}: {error}") from error
+
+
 def mirrors(config: Config, family: TaskFamily, device: str) -> bool:
     """Whether the replay has an image on the device that trains; refuses one that does not fit."""
     asked = config.train.replay_device
@@ -158,12 +170,7 @@ def check_family(config: Config) -> TaskFamily:
         raise OptionError(
             f"algorithm={config.algorithm.name} cannot learn {kind.value} actions, those of env={config.env.family} ({space}): use {others}."
         )
-    rows = max(family.config.max_rollouts_per_task, config.evaluation.episodes_per_trial or 0) * (family.config.max_episode_steps + 1)
-    room = MEMORIES[config.memory.name].most_rows(config.memory)
-    if room is not None and room < rows and config.agent.arch is not Arch.Markov:
-        raise OptionError(
-            f"memory={config.memory.name} has room for memory.max_rows={room} rows, and the longest trial has {rows}: raise it to that."
-        )
+    memory_of(config, family)
     needed, free = Replay.bytes_needed(**replay_shape(config, family)), available_memory()
     if config.learner.overlap is Overlap.bounded:
         needed += Replay.bytes_needed(**wave_shape(config, family))

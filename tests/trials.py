@@ -209,4 +209,4 @@ def make_spec(arch: Arch, memory: str = "GRU", kind: Kind = PLAIN, **changes: An
         }
     )
     remembers = MEMORIES[memory]
-    return AgentSpec(kind.obs_space, kind.action_space, config, remembers, remembers.Config(name=memory, hidden_size=6))
+    return AgentSpec(kind.obs_space, kind.action_space, config, remembers, remembers.fitted(remembers.Config(name=memory, hidden_size=6), 402))

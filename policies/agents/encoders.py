@@ -47,12 +47,14 @@ class Vector(Encoder):
 class Picture(Encoder):
     """Convolutions [h, w, c]: 3x3, with ReLU, by steps of two while the picture is large; then one layer to `size` features.
 
-    Whole numbers of a byte become [0, 1] here, so that they stay bytes in the replay.
+    Where the first axis is the shortest, it has the channels: [c, h, w]. Whole numbers of a byte become [0, 1] here, so that they stay bytes in
+    the replay.
     """
 
     def __init__(self, space: spaces.Box, size: int) -> None:
         super().__init__()
-        height, width, channels = space.shape
+        self._channels_first = space.shape[0] < min(space.shape[1:])
+        height, width, channels = (*space.shape[1:], space.shape[0]) if self._channels_first else space.shape
         self._scale = 1.0 / 255.0 if space.dtype == "uint8" else 1.0
         self._shape = space.shape
         layers: list[nn.Module] = []
@@ -67,8 +69,10 @@ class Picture(Encoder):
     def forward(self, obs: Obs) -> Tensor:
         """All pictures in one call."""
         assert isinstance(obs, Tensor)
-        pictures = obs.reshape(-1, *self._shape).permute(0, 3, 1, 2).float() * self._scale
-        return self.net(pictures).reshape(*obs.shape[:-3], self.out_dim)
+        pictures = obs.reshape(-1, *self._shape)
+        if not self._channels_first:
+            pictures = pictures.permute(0, 3, 1, 2)
+        return self.net(pictures.float() * self._scale).reshape(*obs.shape[:-3], self.out_dim)
 
 
 class Parts(Encoder):

@@ -111,7 +111,8 @@ class TaskInference(nn.Module):
         def at(values: Tensor, rows: Tensor) -> Tensor:
             return pick(values, rows).unflatten(0, arrivals.shape)
 
-        told = [latent[:, None].expand(*arrivals.shape, -1), at(obs, flat - batch.shape[1]), at(self._actions.previous(batch), flat)]
+        action = self._actions.previous(batch).clamp(-1.0, 1.0)  # beyond a bound it acted as the bound
+        told = [latent[:, None].expand(*arrivals.shape, -1), at(obs, flat - batch.shape[1]), at(action, flat)]
         reached = at(obs, flat)
         errors = {"reward_error": (self.reward(torch.cat([*told, reached], -1)).squeeze(-1) - at(batch.reward, flat)).square()}
         if self.transition is not None:

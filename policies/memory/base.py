@@ -39,9 +39,9 @@ class Memory(nn.Module, ABC):
         yield from ()
 
     @classmethod
-    def most_rows(cls, config: Any) -> int | None:
-        """The rows of the longest trial that it can read with these options; None: of any."""
-        return None
+    def fitted(cls, config: Any, rows: int) -> Any:
+        """These options for trials of at most so many rows, where one of them depends on that; a `ValueError` of one sentence if they cannot be."""
+        return config
 
     @abstractmethod
     def __init__(self, config: Any, in_dim: int) -> None:

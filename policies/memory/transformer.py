@@ -11,7 +11,7 @@ other. Learning: rows are put into sequences, one per column and reset, side by 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,7 @@ class TransformerConfig(MemoryConfig):
     num_heads: int = option(2, "heads of attention in each layer", low=1)
     head_size: int = option(64, "width of a head, even", low=2)
     feed_forward: int = option(2, "width of the feed-forward part, in hidden_size", low=1)
-    max_rows: int = option(402, "rows of the longest trial, k (H + 1): the cache has room for so many", low=1)
+    max_rows: int | None = option(None, "rows that the cache has room for; null: those of the run's longest trial, k (H + 1)", low=1)
 
 
 class Transformer(Memory):
@@ -45,6 +45,8 @@ class Transformer(Memory):
     def __init__(self, config: TransformerConfig, in_dim: int) -> None:
         super().__init__(config, in_dim)
         self.out_dim = config.hidden_size
+        if config.max_rows is None:
+            raise ValueError("memory.max_rows is what Transformer.fitted makes it: the rows of the longest trial.")
         self.max_rows = config.max_rows
         self._width = config.num_heads * config.head_size
         self.enter = nn.Linear(in_dim, self.out_dim)
@@ -60,9 +62,11 @@ class Transformer(Memory):
             yield f"memory.head_size={config.head_size} is odd, and positions turn pairs of channels: make it even."
 
     @classmethod
-    def most_rows(cls, config: TransformerConfig) -> int:
-        """Those of its cache."""
-        return config.max_rows
+    def fitted(cls, config: TransformerConfig, rows: int) -> TransformerConfig:
+        """The cache holds a trial."""
+        if config.max_rows is not None and config.max_rows < rows:
+            raise ValueError(f"memory.max_rows={config.max_rows} has no room for the {rows} rows of the longest trial: raise it, or leave it out.")
+        return replace(config, max_rows=config.max_rows or rows)
 
     def initial_state(self, batch_size: int) -> State:
         """Empty caches."""

@@ -44,7 +44,7 @@ CONTRADICTIONS = [
     ("agent=Memory_Markov agent.encoders=shared", "agent.encoders=shared needs two that remember alike"),
     ("agent=Markov agent.conditioning=film", "in agent=Markov nobody remembers: use agent=Memory, or concatenate"),
     ("agent.conditioning=hypernetwork agent.shortcut_embedding=0", "makes a network of the current row"),
-    ("memory=Transformer env=Wind env.max_episode_steps=1000", "has room for memory.max_rows=402 rows, and the longest trial has"),
+    ("memory=Transformer memory.max_rows=402 env=Wind env.max_episode_steps=1000", "memory.max_rows=402 has no room for the"),
     ("algorithm=SAC memory=Transformer algorithm.window=8 algorithm.window_start=stored", "memory=Transformer has no state that is worth storing"),
     ("memory=Transformer memory.head_size=3", "memory.head_size=3 is odd"),
     ("memory=DiagonalRecurrence memory.quickest=20 memory.longest=10", "memory.quickest=20.0 is more than memory.longest=10.0: exchange them"),

@@ -21,6 +21,7 @@ from policies.agents.base import Arch, Decodes, HeadsRead, TaskInferenceConfig
 from policies.algorithms import ALGORITHMS
 from policies.config import RECORD
 from policies.learner import Learner
+from policies.memory import MEMORIES
 from policies.rollout import WaveResult
 from tests.runs import digest, metrics_of, state_of, stored_rows, tiny_config
 from utils.checkpoint import CheckpointError
@@ -162,8 +163,15 @@ def test_evaluation_does_not_depend_on_the_workers_or_disturb_training() -> None
     assert found[0]["eval/held_out/return_episode_1"] != found[0]["eval/held_out_stochastic/return_episode_1"]
 
 
-def test_evaluation_may_have_more_episodes_than_training() -> None:
-    with Learner(tiny_config(evaluation={"episodes_per_trial": 4})) as learner:
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_a_finished_run_may_be_evaluated_with_more_episodes_than_it_was_trained_for(memory: str, tmp_path: Path) -> None:
+    config = tiny_config()
+    config.memory = MEMORIES[memory].Config(name=memory, hidden_size=16)
+    with Learner(config, tmp_path) as learner:
+        learner.save()
+    config.evaluation.episodes_per_trial = 4
+    with Learner(config, tmp_path) as learner:
+        learner.load()
         assert "eval/held_out/return_episode_4" in learner.evaluate()
 
 
@@ -189,6 +197,7 @@ from pathlib import Path
 from policies.agents.base import Arch
 from policies.config import RECORD
 from policies.learner import Learner
+from policies.memory import MEMORIES
 from tests.runs import tiny_config
 learner = Learner(tiny_config(arch=Arch.{arch.name}, **{options}), Path({str(tmp_path / "cut")!r}))
 update = learner.algorithm.update

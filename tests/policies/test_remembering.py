@@ -165,7 +165,7 @@ def test_an_actor_that_remembers_nothing_cannot_be_asked() -> None:
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_the_shapes_are_those_of_the_state_and_asking_for_them_draws_nothing(memory: str) -> None:
     kind = MEMORIES[memory]
-    config = kind.Config(name=memory, hidden_size=8)
+    config = kind.fitted(kind.Config(name=memory, hidden_size=8), 10)
     before = torch.get_rng_state()
     leaves = leaves_of(kind, config)
     assert torch.equal(before, torch.get_rng_state())

@@ -45,6 +45,16 @@ def test_bytes_are_scaled_and_numbers_are_not() -> None:
     torch.testing.assert_close(encoders[0](seen), encoders[1](seen.float() / 255))
 
 
+@pytest.mark.parametrize("shape", [(3, 5, 5), (4, 84, 60), (1, 7, 9)], ids=str)
+def test_a_picture_whose_channels_come_first_is_read_as_the_same_one_with_channels_last(shape: tuple[int, int, int]) -> None:
+    encoders = []
+    for size in (shape, (*shape[1:], shape[0])):
+        torch.manual_seed(0)
+        encoders.append(encoder_of(picture(*size), 8))
+    seen = some(picture(*shape), 2, 3)
+    torch.testing.assert_close(encoders[0](seen), encoders[1](seen.movedim(-3, -1)))
+
+
 @pytest.mark.parametrize(("shape", "dtype"), [((4,), np.float32), ((4,), np.uint8), ((2, 3), np.int64), ((), np.float32), ((2, 1, 2, 2), np.float32)])
 def test_what_is_no_picture_is_read_as_a_vector(shape: tuple[int, ...], dtype: type) -> None:
     space = spaces.Box(0, 100, shape, dtype)

@@ -105,6 +105,18 @@ def test_the_loss_equals_a_loop_over_rows_and_steps(decode: Decodes, kind: str) 
     assert (inference.transition is None) == ("transition_error" not in said) == (decode is Decodes.reward)
 
 
+def test_an_action_beyond_a_bound_predicts_what_the_bound_does() -> None:
+    agent, batch = make(decode=Decodes.reward_and_transition), batch_of()
+    network, inference = part_of(agent)
+    batch = agent.read(batch)
+    seen = network.unroll(batch)
+    far, held, other = (
+        inference.loss(replace(batch, prev_action=action), seen, 0)[0]
+        for action in (3.0 * batch.prev_action, (3.0 * batch.prev_action).clamp(-1.0, 1.0), 0.5 * batch.prev_action)
+    )
+    assert torch.equal(far, held) and not torch.equal(far, other)
+
+
 def test_the_divergence_is_that_of_torch_distributions() -> None:
     torch.manual_seed(0)
     numbers = torch.randn(4, 7, 3, dtype=torch.float64).unbind()

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from policies.memory import MEMORIES
 from policies.memory.aggregation import Pooling
 from policies.memory.base import Memory, State
+from policies.memory.transformer import Transformer, TransformerConfig
 
 ROWS, COLUMNS, WIDTH = 9, 4, 3
 STEP_TOLERANCE = 1e-5
@@ -23,7 +24,7 @@ STEP_TOLERANCE = 1e-5
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in MEMORIES},
     "DiagonalRecurrence of two": ("DiagonalRecurrence", {"num_layers": 2}),
-    "Transformer of one": ("Transformer", {"num_layers": 1, "num_heads": 1, "head_size": 4, "max_rows": ROWS}),
+    "Transformer of one": ("Transformer", {"num_layers": 1, "num_heads": 1, "head_size": 4}),
     "Aggregation by sum": ("Aggregation", {"pooling": Pooling.sum}),
     "Aggregation by max": ("Aggregation", {"pooling": Pooling.max}),
 }
@@ -32,11 +33,11 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 every_memory = pytest.mark.parametrize("name", VARIANTS)
 
 
-def make(name: str, **changes: Any) -> Memory:
+def make(name: str, rows: int = 402, **changes: Any) -> Memory:
     torch.manual_seed(0)
     registered, options = VARIANTS[name]
     kind = MEMORIES[registered]
-    return kind(kind.Config(name=registered, **{"hidden_size": 5, **options, **changes}), WIDTH)
+    return kind(kind.fitted(kind.Config(name=registered, **{"hidden_size": 5, **options, **changes}), rows), WIDTH)
 
 
 def inputs(resets: list[tuple[int, int]] | None = None) -> tuple[Tensor, Tensor]:
@@ -124,7 +125,7 @@ def test_slots_that_start_their_trials_at_different_times_act_as_each_trial_alon
 @every_memory
 def test_a_trial_of_full_length_is_the_same_unrolled_and_acted_and_its_gradient_is_finite(name: str) -> None:
     rows = 402
-    memory = make(name, **({"max_rows": rows} if "Transformer" in name else {}))
+    memory = make(name, rows)
     x, reset = torch.randn(rows, 33, WIDTH, generator=torch.Generator().manual_seed(5)), torch.zeros(rows, 33, dtype=torch.bool)
     whole = unroll(memory, x, reset)
     with torch.inference_mode():
@@ -291,13 +292,15 @@ def test_an_aggregation_does_not_care_for_the_order_of_its_rows(name: str) -> No
 
 
 def test_a_transformer_refuses_to_learn_from_a_trial_longer_than_its_cache_and_an_idle_slot_is_no_error() -> None:
-    memory, (x, reset) = make("Transformer", max_rows=ROWS - 1), inputs([(4, column) for column in range(COLUMNS)])
+    memory, (x, reset) = make("Transformer", ROWS - 1), inputs([(4, column) for column in range(COLUMNS)])
     unroll(memory, x, reset)
-    with pytest.raises(ValueError, match=f"more than memory.max_rows={ROWS - 1} rows: raise it"):
+    with pytest.raises(ValueError, match=rf"more than memory.max_rows={ROWS - 1} rows: raise it"):
         unroll(memory, x, reset & False)
     in_parts(memory, x, reset & False, range(1, ROWS))
     with pytest.raises(ValueError, match="head_size=3 is odd"):
         make("Transformer", head_size=3)
+    with pytest.raises(ValueError, match="is what Transformer"):
+        Transformer(TransformerConfig(), WIDTH)
 
 
 def test_a_reset_slot_of_a_transformer_empties_its_own_cache_in_place() -> None:
