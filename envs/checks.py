@@ -16,6 +16,7 @@ from envs.backends.base import BackendConfig, OnFault
 from envs.base import ActionSpace, EnvSpec
 from envs.recovery import WorkerError
 from envs.stepping import Start
+from utils.options import nearest
 
 
 class TrialDroppedError(WorkerError):
@@ -23,6 +24,13 @@ class TrialDroppedError(WorkerError):
 
     def __init__(self, slot: int) -> None:
         super().__init__(f"The trial of slot {slot} was given up after a fault, so there is no row of it: a reset starts another.")
+
+
+def backend_name(chosen: str, num_workers: int) -> str:
+    """The backend of that name; auto is worker processes, or with a single worker this process."""
+    if chosen not in ("auto", *BACKENDS):
+        raise ValueError(f"backend={chosen} is not known.{nearest(chosen, ('auto', *BACKENDS))}")
+    return chosen if chosen != "auto" else "process" if num_workers > 1 else "serial"
 
 
 def check_settings(config: BackendConfig, name: str, num_envs: int, *, num_workers: int, num_groups: int, deterministic: bool) -> None:

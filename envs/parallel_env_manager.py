@@ -18,6 +18,7 @@ from envs.backends.base import Backend, BackendConfig, Block, Factory
 from envs.base import ActionSpace, EnvSpec, Layout, Rows, TaskFamily
 from envs.checks import (
     TrialDroppedError,
+    backend_name,
     check_settings,
     checked_actions,
     checked_command,
@@ -105,7 +106,7 @@ class ParallelEnvManager:
         self._layout = Layout(self._families[0].spec, with_task=oracle, with_flag=with_flag)
         self._config = backend or BackendConfig()
         self._rng = np.random.default_rng(seed)
-        name = self._config.name if self._config.name != "auto" else "process" if num_workers > 1 else "serial"
+        name = backend_name(self._config.name, num_workers)
         check_settings(self._config, name, self.num_envs, num_workers=num_workers, num_groups=num_groups, deterministic=deterministic)
         self._backend: Backend = BACKENDS[name](blocks, self._layout, num_workers=num_workers, num_groups=num_groups, config=self._config)
         self.rows: Rows = self._backend.rows

@@ -28,7 +28,7 @@ class Start:
 class Stepper:
     """Posts commands to a backend and collects rows: the one place that knows which slots owe an answer.
 
-    One thread at a time: a second one that calls in meanwhile gets an error, and changes nothing.
+    One thread at a time: a second one that calls in meanwhile gets an error, and changes nothing; only `close` may come from any.
     """
 
     def __init__(self, backend: Backend, layout: Layout, clock: TrialClock, config: BackendConfig, *, num_groups: int, strict: bool) -> None:
@@ -40,6 +40,7 @@ class Stepper:
         self._posted_at = np.zeros(num_slots)
         self._indices = np.arange(num_slots)
         self._alone = threading.Lock()
+        self._whose_turn = 0
         self._closed = False
         self.recovery = Recovery(backend, layout, clock, self._commands, config, strict=strict)
         self._memory = MemoryLimit(backend, config.max_worker_memory)
@@ -189,6 +190,7 @@ class Stepper:
             else:
                 ready, faults = self._backend.wait(slots, timeout, None if min_ready is None else min(min_ready, len(slots)))
             if faults:
+                self._check_open()  # or closing it would be mended
                 self._mend(lambda found=faults: self.recovery.recover(found, self._pending))
             elif len(ready):
                 return ready
@@ -209,10 +211,21 @@ class Stepper:
                 raise error.with_traceback(None) from None
             raise
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("The manager is closed.")
+
     def close(self) -> None:
-        """Stop the backend; idempotent."""
-        self._closed = True
-        self._backend.close()
+        """Stop the backend; idempotent. A thread in the middle of a call has a moment to leave it before everything is taken away."""
+        self._closed = self._backend.closing = True
+        has_left = False
+        try:
+            if self._whose_turn != threading.get_ident():  # else it comes from within the call
+                has_left = self._alone.acquire(timeout=min(self._config.close_timeout_s, threading.TIMEOUT_MAX))
+        finally:
+            self._backend.close()
+            if has_left:
+                self._alone.release()
 
 
 class _Turn:
@@ -222,13 +235,16 @@ class _Turn:
         self._stepper = stepper
 
     def __enter__(self) -> None:
+        self._stepper._check_open()
         if not self._stepper._alone.acquire(blocking=False):
             raise RuntimeError("Another thread is in the middle of a call to this manager; one thread at a time.")
-        if self._stepper._closed:
-            self._stepper._alone.release()
-            raise RuntimeError("The manager is closed.")
+        self._stepper._whose_turn = threading.get_ident()
+        if self._stepper._closed:  # since we looked
+            self.__exit__()
+            self._stepper._check_open()
 
     def __exit__(self, *_: object) -> None:
+        self._stepper._whose_turn = 0
         self._stepper._alone.release()
 
 

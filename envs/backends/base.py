@@ -165,6 +165,8 @@ class Backend(ABC):
     """Whether `max_worker_memory` means anything."""
     rows: Rows
     """Live rows of all N slots; those of posted slots are undefined until they are ready."""
+    closing = False
+    """Set by whoever is about to close it: a wait that another thread is in should end now, with an error."""
 
     @abstractmethod
     def __init__(self, blocks: Sequence[Block], layout: Layout, *, num_workers: int, num_groups: int = 1, config: BackendConfig) -> None: ...

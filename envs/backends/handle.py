@@ -266,8 +266,9 @@ class WorkerHandle:
             return "was lost: its worker process closed its pipes"
         if process.exitcode >= 0:
             return f"was lost: its worker process exited with code {process.exitcode}"
-        name = signal.Signals(-process.exitcode).name
-        return f"was lost: its worker process was killed by signal {-process.exitcode} ({name}{'; out of memory?' if name == 'SIGKILL' else ''})"
+        number = -process.exitcode
+        name = {one.value: one.name for one in signal.Signals}.get(number, "a real-time signal")
+        return f"was lost: its worker process was killed by signal {number} ({name}{'; out of memory?' if name == 'SIGKILL' else ''})"
 
 
 def _numbers(slots: Slots) -> tuple[int, ...]:

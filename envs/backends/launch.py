@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
@@ -31,8 +31,10 @@ FILES_PER_WORKER = 4
 SPARE_FILES = 24
 RUN_FILES = 12
 """What a run opens between the look at its config and the start of its second set of workers: its record, its memory, the helpers' pipes."""
-HELPERS = 2
-"""The forkserver and the resource tracker."""
+HELPERS = 3
+"""The forkserver, the resource tracker, and a thread that watches over the forkserver while workers are started."""
+START_WAIT_S = 120.0
+"""How long the forkserver may take at least, to import and then to fork every worker."""
 ROOT = str(Path(__file__).resolve().parents[2])
 MIB = 1 << 20
 
@@ -122,10 +124,10 @@ def check_memory(num_bytes: int, num_slots: int) -> None:
 # -- starting ----------------------------------------------------------------------------------------------------------------------------------
 
 
-def start_children(method: str, numbers: Sequence[int], memory: int) -> Generator[Child, None, None]:
-    """Start these workers, one by one: they are then importing and building side by side."""
+def start_children(method: str, numbers: Sequence[int], memory: int, timeout: float) -> Generator[Child, None, None]:
+    """Start these workers, one by one: they are then importing and building side by side. An `EOFError` if the forkserver does not answer."""
     context = multiprocessing.get_context(method)
-    with _prepared(method):
+    with _prepared(method), _watched(max(timeout, START_WAIT_S)) if method == "forkserver" else nullcontext():
         for number in numbers:
             yield _start_child(context, method, number, memory)
 
@@ -173,7 +175,7 @@ def _prepared(method: str) -> Iterator[None]:
         try:
             if method == "forkserver":
                 forkserver.set_forkserver_preload(PRELOADED)
-                with nullcontext() if _has_server() else _inheritable_environment():
+                with nullcontext() if wake_server() else _inheritable_environment():
                     forkserver.ensure_running()
             with _inheritable_environment() if method == "spawn" else nullcontext():
                 yield
@@ -182,14 +184,45 @@ def _prepared(method: str) -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
 
-def _has_server() -> bool:
-    """Whether the forkserver runs, which then has its environment; so that restarts in mid-run leave the trainer's alone."""
-    server: Any = getattr(forkserver, "_forkserver", None)
-    pid = getattr(server, "_forkserver_pid", None)
+def _server() -> psutil.Process | None:
+    """The forkserver, if it runs."""
+    pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
+    with suppress(psutil.NoSuchProcess):
+        found = None if pid is None else psutil.Process(pid)
+        if found is not None and found.status() != psutil.STATUS_ZOMBIE:  # nobody waits for it until the next is to be started
+            return found
+    return None
+
+
+def wake_server() -> bool:
+    """Whether the forkserver runs, which then has its environment; so that restarts in mid-run leave the trainer's alone.
+
+    One that somebody has stopped starts no worker and tells of no end of one: it is to go on, since with it all its workers would end.
+    """
+    server = _server()
+    with suppress(psutil.NoSuchProcess):
+        if server is not None:
+            server.resume()
+    return server is not None
+
+
+@contextmanager
+def _watched(timeout: float) -> Iterator[None]:
+    """A forkserver that is not done with its work in here by then is ended: whoever waits for its answer, deaf to signals, reads its end."""
+    timer = threading.Timer(min(timeout, threading.TIMEOUT_MAX), _end_server)
+    timer.start()
     try:
-        return pid is not None and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE  # nobody waits for it until the next is to be started
-    except psutil.NoSuchProcess:
-        return False
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def _end_server() -> None:
+    server = _server()
+    with suppress(psutil.NoSuchProcess):
+        if server is not None:
+            server.kill()
 
 
 @contextmanager

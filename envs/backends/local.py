@@ -297,6 +297,7 @@ class LocalBackend(Backend):
             letters = self._mail.take(-(-missing // self._most), due)
             self._read(letters)
             if not letters and time.monotonic() >= due:
+                self._check_open()
                 self._cut_off(waiting[self._due[waiting] <= due], timeout)
         lost = self._lost[slots]
         if not lost.any():
@@ -343,8 +344,8 @@ class LocalBackend(Backend):
                 yield room, slots[first:last]
 
     def _check_open(self) -> None:
-        if not self._finalizer.alive:
-            raise RuntimeError("The backend is closed.")
+        if self.closing or not self._finalizer.alive:
+            raise RuntimeError("The manager is closed.")
 
 
 def stack_text(frames: Sequence[tuple[Any, int]]) -> str:

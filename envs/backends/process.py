@@ -19,7 +19,7 @@ from envs.backends.base import Backend, BackendConfig, BackendError, Block, Comm
 from envs.backends.carriers import Carrier, SharedRows
 from envs.backends.frames import Kind
 from envs.backends.handle import END_WAIT_S, WorkerHandle, milliseconds
-from envs.backends.launch import check_memory, check_startable, resolve, start_children
+from envs.backends.launch import check_memory, check_startable, resolve, start_children, wake_server
 from envs.backends.worker import Blueprint
 from envs.base import Layout, Slots
 
@@ -123,11 +123,12 @@ class ProcessBackend(Backend):
     def _start(self, workers: Sequence[WorkerHandle], timeout: float) -> list[Fault]:
         """Put new processes in these places, which then build their environments side by side; what went wrong with that."""
         self._check_open()
+        wake_server()
         for worker in workers:
             worker.kill()
         empty = [worker for worker in workers if worker.leave(min(END_WAIT_S, timeout))]
         try:
-            with closing(start_children(self._method, [worker.number for worker in empty], self._carrier.descriptor)) as children:
+            with closing(start_children(self._method, [worker.number for worker in empty], self._carrier.descriptor, timeout)) as children:
                 for worker, child in zip(empty, children, strict=True):
                     worker.occupy(child)
         except (OSError, EOFError) as error:  # the latter from a forkserver that has died
@@ -136,8 +137,7 @@ class ProcessBackend(Backend):
                     worker.fault = Fault(worker.slots, f"could not be started: {error}", lost=worker.slots)
         self._sequence += 1
         for worker in empty:
-            everyone = np.array(worker.slots)
-            worker.ask(self._sequence, Kind.BUILD, 0, everyone[:0], self._blueprints[worker.number], timeout)
+            worker.ask(self._sequence, Kind.BUILD, 0, np.empty(0, np.int64), self._blueprints[worker.number], timeout)
         for worker in empty:
             self._await(worker, self._sequence, timeout)
         for worker in workers:
@@ -188,8 +188,8 @@ class ProcessBackend(Backend):
         self._rounds[start, stop] = self._split(slots, slots)
 
     def _check_open(self) -> None:
-        if not self._workers:
-            raise RuntimeError("The backend is closed.")
+        if self.closing or not self._workers:
+            raise RuntimeError("The manager is closed.")
 
     # -- waiting -------------------------------------------------------------------------------------------------------------------------
 
@@ -206,8 +206,7 @@ class ProcessBackend(Backend):
             # The last one asked is likely to be the last one done: by then the others need no waiting, and the trainer wakes up once.
             for worker, number, _, own, whole in reversed(parts):
                 sequence = self._latest[number] if whole is not None else int(self._sequence_of[slots[own]].max())
-                if worker.answered < sequence:
-                    self._await(worker, sequence, timeout)
+                self._await(worker, sequence, timeout)
             ready = slots
         if any(part.worker.fault is not None for part in parts):
             return slots[self._are_ready(slots, parts)], self._tell(slots, parts)
@@ -215,12 +214,15 @@ class ProcessBackend(Backend):
 
     def _await(self, worker: WorkerHandle, sequence: int, timeout: float) -> None:
         """Read the worker's replies up to this one, or until it is lost."""
+        if worker.answered < sequence and worker.fault is None:
+            worker.receive()  # most are there by now, and need no deadline
         while worker.answered < sequence and worker.fault is None:
+            self._check_open()
             due = worker.due(timeout)
             if worker.listen(min(LOOK_MS, milliseconds(due))):
                 continue
             worker.look_after()
-            if worker.fault is None and time.monotonic() >= due and not worker.listen(0):
+            if worker.fault is None and time.monotonic() >= due and not worker.listen(LOOK_MS):  # a long reply comes in pieces
                 worker.give_up_waiting(timeout)
 
     def _await_some(self, slots: NDArray[np.int64], parts: Sequence[_Part], min_ready: int, timeout: float) -> None:
@@ -228,6 +230,7 @@ class ProcessBackend(Backend):
         workers = list({part.worker.number: part.worker for part in parts}.values())
         patience = 0
         while True:
+            self._check_open()
             self._listen_to(workers, patience)
             ready = self._are_ready(slots, parts)
             if any(worker.fault is not None for worker in workers) or np.count_nonzero(ready) >= min_ready:
@@ -236,7 +239,7 @@ class ProcessBackend(Backend):
             patience = min(LOOK_MS, milliseconds(min(worker.due(timeout) for worker in late)))
             for worker in late:
                 worker.look_after()
-                if worker.fault is None and worker.due(timeout) <= time.monotonic() and not worker.listen(0):
+                if worker.fault is None and worker.due(timeout) <= time.monotonic() and not worker.listen(LOOK_MS):
                     worker.give_up_waiting(timeout)
 
     def _listen_to(self, workers: Sequence[WorkerHandle], patience_ms: int) -> None:

@@ -102,12 +102,31 @@ class Hosts:
 def main(link: Link, dies_with_parent: bool) -> None:
     """The life of a worker process."""
     isolate({link.memory, link.requests, link.replies}, link.replies, dies_with_parent)
-    with suppress(BrokenPipeError):  # the trainer is gone
+    code = 1
+    try:
+        code = _live(link)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # an environment may have closed it
+                stream.flush()
+    finally:
+        os._exit(code)  # whatever ends it: threads that an environment started keep no worker alive
+
+
+def _live(link: Link) -> int:
+    """Serve until the end; the exit code."""
+    try:
         serve(link)
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # an environment may have closed it
-            stream.flush()
-    os._exit(0)  # threads that an environment started keep no worker alive
+    except BrokenPipeError:  # the trainer is gone
+        return 0
+    except SystemExit as end:  # as the interpreter does it
+        if end.code is None or isinstance(end.code, int):
+            return (end.code or 0) & 0xFF
+        sys.stderr.write(f"{end.code}\n")
+        return 1
+    except BaseException:  # noqa: BLE001 - nobody is left who could be told
+        traceback.print_exc()
+        return 1
+    return 0
 
 
 def serve(link: Link) -> None:

@@ -8,11 +8,19 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from envs.checks import checked_actions, checked_seed, checked_starts, checked_task, chosen_slots, whole
+from envs.backends.base import BackendConfig
+from envs.checks import backend_name, checked_actions, checked_seed, checked_starts, checked_task, chosen_slots, whole
 from envs.parallel_env_manager import ParallelEnvManager, Start
 from tests.toys import CountingFamily
 
 SPEC = CountingFamily().spec
+
+
+def test_a_backend_that_is_not_known_is_one_sentence_with_the_nearest() -> None:
+    for workers in (1, 2):
+        with pytest.raises(ValueError, match=r"^backend=proces is not known\. Did you mean 'process'\?$"):
+            ParallelEnvManager(CountingFamily(), 2, num_workers=workers, backend=BackendConfig(name="proces"))
+    assert [backend_name(*asked) for asked in (("auto", 1), ("auto", 2), ("thread", 1))] == ["serial", "process", "thread"]
 
 
 @pytest.mark.parametrize("given", [3, np.int8(3), np.uint64(3), np.array(3)], ids=lambda given: type(given).__name__)

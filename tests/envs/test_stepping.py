@@ -16,7 +16,7 @@ from envs.backends.base import BackendConfig
 from envs.base import EnvConfig, EnvSpec, Shard, TaskFamily
 from envs.parallel_env_manager import ParallelEnvManager, Start
 from policies.rollout import Plan, RandomActor, run_wave
-from tests.toys import ACTION_DIM, CountingConfig, CountingFamily, DelayedFamily
+from tests.toys import ACTION_DIM, CountingConfig, CountingFamily, DelayedFamily, FaultyFamily
 from utils.seeding import Phase
 
 NUM_SLOTS = 4
@@ -165,6 +165,66 @@ def test_a_second_thread_is_refused_and_the_first_goes_on() -> None:
         assert manager.rows.reward.tolist() == [1.0] * NUM_SLOTS
 
 
+@pytest.mark.parametrize(("name", "min_ready"), [("process", None), ("process", 1), ("pipe", None), ("thread", None)])
+def test_closing_ends_the_wait_of_another_thread(name: str, min_ready: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environments hang: processes are not waited for until the deadline, a thread is."""
+    family = FaultyFamily(fault="sleep", where="reset", task_above=5.0) if name != "thread" else GatedFamily()
+    config = BackendConfig(name=name, min_ready=min_ready, close_timeout_s=0.3, call_timeout_s=0.6 if name == "thread" else 60.0)
+    manager, waiting, told = manage(family=family, num_workers=2, backend=config), threading.Event(), list[BaseException]()
+    wait = manager._backend.wait
+
+    def waits(*arguments: Any) -> Any:
+        waiting.set()
+        return wait(*arguments)
+
+    def run() -> None:
+        try:
+            manager.groups[0].wait() if min_ready else manager.abandon()
+        except BaseException as error:  # noqa: BLE001 - whatever it is
+            told.append(error)
+
+    if isinstance(family, GatedFamily):
+        manager.reset()
+        manager.groups[0].post(STILL, {})
+    else:
+        manager.groups[0].post(STILL, {slot: Start(np.full(2, 9.0), 1) for slot in range(NUM_SLOTS)})
+    monkeypatch.setattr(manager._backend, "wait", waits)
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert waiting.wait(30)
+    manager.close()
+    thread.join()
+    if isinstance(family, GatedFamily):
+        family.gate.set()
+    assert [(type(error), str(error)) for error in told] == [(RuntimeError, "The manager is closed.")]
+
+
+class TurnLock:
+    """The lock of a stepper, which opens a gate for the thread that has it when another one asks for it."""
+
+    def __init__(self, lock: Any, gate: threading.Event) -> None:
+        self._lock, self._gate, self.release = lock, gate, lock.release
+
+    def acquire(self, timeout: float) -> bool:
+        self._gate.set()
+        return self._lock.acquire(timeout=timeout)
+
+
+def test_closing_lets_another_thread_finish_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    family, told = GatedFamily(), list[Any]()
+    manager = manage(family=family, backend=BackendConfig(name="serial", close_timeout_s=30.0))
+    manager.reset()
+    first = threading.Thread(target=manager.step, args=(STILL,))
+    first.start()
+    assert family.entered.wait(30)
+    monkeypatch.setattr(manager._stepper, "_alone", TurnLock(manager._stepper._alone, family.gate))
+    monkeypatch.setattr(manager._backend, "close", lambda: told.append(manager.rows.reward.tolist()))
+    manager.close()
+    family.gate.set()
+    first.join()
+    assert told == [[1.0] * NUM_SLOTS]
+
+
 def test_groups_are_posted_and_awaited_on_their_own() -> None:
     with manage(num_groups=2, seed=0) as manager:
         manager.reset()
@@ -202,7 +262,7 @@ class Keeper:
     def commit(self, lengths: NDArray[np.int64]) -> None:
         self.lengths = lengths.tolist()
 
-    def discard(self) -> None: ...
+    def discard(self, started: int) -> None: ...
 
 
 def played(min_ready: int | None, name: str, workers: int) -> Keeper:

@@ -53,8 +53,8 @@ with ParallelEnvManager(factories, num_workers=5, backend=config) as manager:
 
 def twice(process: subprocess.Popen[str], idle: int) -> None:
     """Ctrl-C, and once more while it closes (the idle worker is the first to have ended)."""
-    process.send_signal(signal.SIGINT)
     watch = os.pidfd_open(idle)
+    process.send_signal(signal.SIGINT)
     assert wait_for_end({idle: watch}, 5.0) == []
     os.close(watch)
     process.send_signal(signal.SIGINT)

@@ -49,7 +49,7 @@ class Hasher:
     def commit(self, lengths: NDArray[np.int64]) -> None:
         self.text = "".join(trial.hexdigest() for trial in self._trials)
 
-    def discard(self) -> None: ...
+    def discard(self, started: int) -> None: ...
 
 
 def wave(manager: ParallelEnvManager, number: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import numpy as np
 import pytest
@@ -42,6 +43,28 @@ def test_pictures_and_actions_larger_than_a_pipe_pass_each_other(kind: type[Proc
             assert (obs["picture"] == (count + 10 * EVERYONE)[:, None, None, None]).all()
             assert obs["where"][:, 4].tolist() == [count * (count + 1) / 2] * SLOTS
             assert backend.rows.reward.tolist() == (2 * count + 100 * EVERYONE).tolist()
+    finally:
+        backend.close()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops a process")
+@pytest.mark.parametrize("min_ready", [None, 1])
+def test_a_long_reply_that_began_in_time_is_waited_for(min_ready: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline has passed, and the worker, blocked in writing, goes on only after the trainer has read a first piece."""
+    monkeypatch.setattr("envs.backends.process.LOOK_MS", 20_000)
+    family, slots = PictureFamily(), np.arange(2)
+    backend = PipeBackend([Block(lambda: family, 0, 2)], Layout(family.spec), num_workers=1, config=BackendConfig(call_timeout_s=20.0))
+    (worker,) = backend._workers
+    try:
+        commands = Commands.empty(backend.rows)
+        commands.reset[:] = True
+        backend.post(slots, commands)
+        assert worker.poll.poll(20_000)
+        os.kill(worker.pid, signal.SIGSTOP)
+        worker._since -= 100.0
+        monkeypatch.setattr(worker, "look_after", lambda: os.kill(worker.pid, signal.SIGCONT))
+        ready, faults = backend.wait(slots, 20.0, min_ready)
+        assert (ready.tolist(), faults) == ([0, 1], [])
     finally:
         backend.close()
 

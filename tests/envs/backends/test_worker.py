@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from envs.backends.base import BackendConfig, OnFault, StartMethod
@@ -11,6 +13,7 @@ from envs.backends.frames import TEXT_LIMIT
 from envs.backends.worker import describe_error
 from envs.base import SlotError
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
+from tests.envs.backends.troubles import CutOff, DoingFamily, Leave
 from tests.toys import FaultyFamily, SpeechlessError, UnpicklableError, go_wrong
 
 
@@ -64,3 +67,25 @@ def test_a_worker_is_deaf_to_ctrl_c_single_threaded_and_light(method: StartMetho
     assert (seen["ignored"], seen["blocked"], seen["stdin"]) == (["SIGINT", "SIGTERM"], [], "/dev/null")
     assert seen["variables"] == {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
     assert method is StartMethod.fork or seen["heavy"] == []
+
+
+@pytest.mark.parametrize(
+    ("do", "code", "told"),
+    [
+        (Leave(4), 4, ""),
+        (Leave(None), 0, ""),
+        (Leave(-1), 255, ""),
+        (Leave("no more bread"), 1, "no more bread"),
+        (CutOff(), 1, "OSError: [Errno 9] Bad file descriptor"),
+    ],
+    ids=["number", "nothing", "negative", "text", "error"],
+)
+def test_a_thread_of_the_environment_keeps_no_worker_alive(do: Callable[[], None], code: int, told: str, capfd: pytest.CaptureFixture[str]) -> None:
+    config = BackendConfig(name="process", start_method=StartMethod.spawn, on_fault=OnFault["raise"], call_timeout_s=20.0)
+    still = np.zeros((2, 2), np.float32)
+    with ParallelEnvManager(DoingFamily(do), 2, num_workers=1, backend=config) as manager, pytest.raises(WorkerError) as caught:
+        manager.reset()
+        manager.step(still)
+        manager.step(still)
+    assert f"was lost: its worker process exited with code {code}" in str(caught.value)
+    assert told in capfd.readouterr().err

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.base import EnvSpec, Shard
-from tests.toys import ACTION_DIM, OBS_DIM, TASK_DIM, CountingConfig, CountingFamily, CountingShard
+from tests.toys import ACTION_DIM, OBS_DIM, TASK_DIM, CountingConfig, CountingFamily, CountingShard, reply_pipe
 
 PICTURE = (160, 160, 4)
 """100 kB: more than a pipe holds."""
@@ -103,6 +103,25 @@ class StartChildren:
         threading.Thread(target=time.sleep, args=(1e6,)).start()
         started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1e6)"], close_fds=False)
         (Path(self.folder) / str(started.pid)).touch()
+
+
+class Leave:
+    """Start a thread that never ends, and leave the process by sys.exit."""
+
+    def __init__(self, code: int | str | None) -> None:
+        self.code = code
+
+    def __call__(self) -> None:
+        threading.Thread(target=threading.Event().wait).start()
+        sys.exit(self.code)
+
+
+class CutOff:
+    """Start a thread that never ends, and close the pipe through which the worker answers."""
+
+    def __call__(self) -> None:
+        threading.Thread(target=threading.Event().wait).start()
+        os.close(reply_pipe())
 
 
 class ForkAndDie:
