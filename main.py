@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from policies.config import Config
     from policies.learner import Learner
 
+FAILED = 1
+"""The exit code of a run that could not go on."""
+_failed: list[str] = []
+"""Jobs of a sweep that ended so, by their words."""
+
 
 def main() -> int:
     """Run one command line; the exit code is 2 for a mistake in it, before anything is created."""
@@ -40,19 +45,29 @@ def main() -> int:
 
     sys.argv[1:] = request.words
     hydra.main(version_base="1.3", config_path="configs", config_name="config")(job)()
-    return 0
+    if _failed:
+        print(f"Failed: {'; '.join(_failed)}. What the others left is where it always is.", file=sys.stderr)
+    return 1 if _failed else 0
 
 
 def job(composed: Any) -> float:
-    """One run, in the folder that Hydra made for it; returns what a sweeper may maximise."""
+    """One run, in the folder that Hydra made for it; returns what a sweeper may maximise. One that fails does not end the sweep."""
     from pathlib import Path
 
     from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
 
     from configs.compose import to_config
 
     _leave_loky()
-    return _run(_train, to_config(composed), Path(HydraConfig.get().runtime.output_dir))
+    mine = HydraConfig.get()
+    try:
+        return _run(_train, to_config(composed), Path(mine.runtime.output_dir))
+    except SystemExit as end:
+        if mine.mode is not RunMode.MULTIRUN or end.code != FAILED:
+            raise
+        _failed.append(" ".join(mine.overrides.task))
+        return float("nan")
 
 
 def _train(learner: Learner) -> float:
@@ -86,7 +101,7 @@ def _run(act: Callable[[Learner], float], config: Config, run_dir: Path) -> floa
             stop_signal = learner.stop_signal
     except (BackendError, CheckpointError, ExplodedError, OptionError, OSError, RunLockError, WorkerError) as error:
         print(error, file=sys.stderr)
-        sys.exit(1)
+        sys.exit(FAILED)
     if stop_signal is not None:
         sys.exit(128 + stop_signal)
     return result

@@ -204,9 +204,9 @@ class _Phases:
         if self.inner is not None:
             self.inner.commit(lengths)
 
-    def discard(self) -> None:
+    def discard(self, started: int) -> None:
         if self.inner is not None:
-            self.inner.discard()
+            self.inner.discard(started)
 
 
 def breakdown(table: Table, setting: Setting, agent: Agent | None, replay: Replay | None, seconds: float) -> dict[str, float]:

@@ -103,7 +103,7 @@ def flops_of_update(obs: int, action: int) -> float:
     policy, q = (2 * (heads * 128 + 2 * 128 * 128 + 128 * outputs) for outputs in (2 * action, 1))
     forward = 3 * memory + policy + 2 * 2 * q  # once each in the target and in the loss
     backward = 2 * (2 * memory + policy + 2 * q)
-    actors = 3 * 2 * q + 0.0  # the actor's loss goes through both values, and back
+    actors = policy + 2 * 2 * q  # the target asks the actor too; its own loss goes through both values, and back to the actions alone
     return TRIALS * ROWS * (forward + backward + actors)
 
 

@@ -99,7 +99,7 @@ class Replay:
     def reserve(self, n: int) -> None:
         """The next n places belong to the coming wave of at most so many trials, in the order of their numbers; what was there is gone."""
         if n > self.capacity:
-            raise ValueError(f"A wave of {n} trials does not fit into a replay of {self.capacity}: raise train.buffer_size to at least {n} trials.")
+            raise ValueError(f"A wave of {n} trials does not fit into a replay with room for {self.capacity}: collect fewer at once, or make room.")
         self._reserved = (self.num_added + np.arange(n)) % self.capacity
         self._before = self._lengths[self._reserved]
         self._lengths[self._reserved] = 0
@@ -132,8 +132,10 @@ class Replay:
         self.num_added += len(lengths)
         self._reserved = None
 
-    def discard(self) -> None:
-        """Forget an interrupted wave; its places stay empty until the next."""
+    def discard(self, started: int) -> None:
+        """Forget an interrupted wave: the places of the trials that had been started are empty until the next, and the others are as they were."""
+        assert self._reserved is not None, "reserve() comes first"
+        self._settle(self._reserved[started:], self._before[started:])
         self._reserved = None
 
     # -- batches go out ------------------------------------------------------------------------------------------------------------------

@@ -50,7 +50,8 @@ def continued(composer: Composer, way: str, overrides: Sequence[Override]) -> tu
     run_dir = Path(str(given.value())).expanduser()
     old = recorded(run_dir, way)
     new = copy.deepcopy(old)
-    for override in overrides:
+    # As where a run is composed: a choice first, then what is said of it, in whatever order they were typed.
+    for override in sorted(overrides, key=lambda one: one.key_or_group not in NAME_FIELDS):
         if override.key_or_group == way:
             continue
         if override.is_sweep_override():

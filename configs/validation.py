@@ -69,11 +69,7 @@ def _workers(config: Config) -> Iterator[str]:
     workers, backend = config.num_parallel_workers, config.backend
     num_slots = slots_of(config)
     if workers is not None and workers > num_slots:
-        source = (
-            f"num_slots={config.num_slots}"
-            if config.num_slots
-            else f"the {num_slots} slots that num_slots=null takes from train.num_rollouts_per_iter"
-        )
+        source = f"num_slots={config.num_slots}" if config.num_slots else f"the {num_slots} slots of num_slots=null, which can be set"
         yield f"num_parallel_workers={workers} is more than {source}: a worker without a slot has nothing to step."
     if backend.name in ("serial", "asyncio") and (workers or 1) > 1:
         yield f"backend={backend.name} steps in this process, so num_parallel_workers={workers} contradicts it: leave one of the two out."

@@ -47,8 +47,8 @@ class TrainConfig:
     num_rollouts_per_iter: int = option(24, "trials collected in each iteration of an off-policy algorithm", low=1)
     num_env_steps_per_iter: int | None = option(
         None,
-        "env steps after which an iteration starts no more trials, so that it takes a trial for every slot at least; null: off-policy "
-        "num_rollouts_per_iter, on-policy a long trial's for every slot",
+        "env steps after which an iteration starts no more trials, so that it takes a trial for every slot at least; it ends before them where "
+        "trials are shorter than a tenth of their longest; null: off-policy num_rollouts_per_iter, on-policy a long trial's for every slot",
         low=1,
     )
     num_init_rollouts_pool: int = option(

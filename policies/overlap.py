@@ -5,7 +5,8 @@
 
 The wave is played by a copy of the agent, one wave's updates older than without overlap: the staleness is one, never more and never less. Its rows
 are kept apart until both sides are done, so that updates draw from the waves up to i, of which none is evicted yet, however fast either side is.
-Data and updates are thus a function of the seed. The last wave's updates are made after it.
+Data and updates are thus a function of the seed. The last wave's updates are made after it; should the run be prolonged, its next wave is played
+by the agent as it was before them.
 
 The environments stay in the thread that made them, and the updates get one of their own: torch works without the interpreter's lock, though small
 operations mostly wait for it. It pays where the environments wait, or work in other processes or without the lock, and there is a core to spare.
@@ -48,6 +49,10 @@ class SideBySide:
         self._update = update
         self._agent = deepcopy(learner.agent).requires_grad_(False)
         self._wave = Rollout(**wave_shape(learner.config, learner.family))
+
+    def keep_agent(self) -> None:
+        """The agent as it is will play the next wave, whatever is made of it until then."""
+        self._learner.acting = deepcopy(self._learner.agent.state_dict())
 
     def collect(self) -> WaveResult:
         """A wave, and all updates due; `WaveInterrupted` where it was asked to stop, with some of the updates made."""

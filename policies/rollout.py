@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -144,8 +144,8 @@ class Sink(Protocol):
         """All trials that were started have ended, with so many rows; 0 where one was given up."""
         ...
 
-    def discard(self) -> None:
-        """The wave was interrupted."""
+    def discard(self, started: int) -> None:
+        """The wave was interrupted after so many of its trials had been started."""
         ...
 
 
@@ -174,8 +174,10 @@ class AgentActor:
             if staging is not None:
                 image = staging.send(parts | {"noise": drawn})
                 seen, there, drawn = rows_of(image), image["valid"], image["noise"]
+            if manager.may_lag:  # a slot whose row is not there yet forgets nothing in this round, and remembers nothing of it
+                seen = replace(seen, trial_start=seen.trial_start & there)
             action, _, state = self._agent.act(seen, state, drawn, self._deterministic)
-            if manager.may_lag:  # a slot whose row is not there yet remembers nothing of this round
+            if manager.may_lag:
                 state = {key: torch.where(there.view(-1, *[1] * (new.dim() - 1)), new, before[key]) for key, new in state.items()}
             return action.cpu().numpy()
 
@@ -265,7 +267,7 @@ def run_wave(
             if playing and tick(wave.result):
                 manager.abandon()
                 if sink is not None:
-                    sink.discard()
+                    sink.discard(wave.started)
                 raise WaveInterrupted
     if sink is not None:
         sink.commit(wave.rows_of_trial[: wave.started])

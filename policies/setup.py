@@ -110,17 +110,25 @@ def prepare_torch(config: Config) -> str:
 
 def replay_shape(config: Config, family: TaskFamily) -> dict[str, Any]:
     """What the replay of a run is built from."""
-    env, train, spec = family.config, config.train, family.spec
+    env, spec = family.config, family.spec
     every = needs_of(config).state_every
-    in_capacity = train.buffer_size // (env.max_rollouts_per_task * env.max_episode_steps)
     return {
         "obs_space": layout_of(config, spec).obs_space,
         "action_space": spec.action_space,
-        "capacity_trials": max(0 if needs_of(config).on_policy else in_capacity, wave_of(config, env)[0], train.num_init_rollouts_pool),
+        "capacity_trials": max(_trials_of(config, env).values()),
         "rows_per_trial": env.max_rollouts_per_task * (env.max_episode_steps + 1),
         "state_every": every,
         "states": leaves_of(MEMORIES[config.memory.name], config.memory) if every else None,
     }
+
+
+def _trials_of(config: Config, env: EnvConfig) -> dict[str, int]:
+    """The trials that a replay has to have room for, by the option that says so."""
+    per_wave = "train.num_env_steps_per_iter or num_slots" if wave_of(config, env)[1] is not None else "train.num_rollouts_per_iter"
+    found = {per_wave: wave_of(config, env)[0], "train.num_init_rollouts_pool": config.train.num_init_rollouts_pool}
+    if needs_of(config).on_policy:
+        return found
+    return found | {"train.buffer_size (env steps)": config.train.buffer_size // (env.max_rollouts_per_task * env.max_episode_steps)}
 
 
 def wave_shape(config: Config, family: TaskFamily) -> dict[str, Any]:
@@ -175,8 +183,9 @@ def check_family(config: Config) -> TaskFamily:
     if config.learner.overlap is Overlap.bounded:
         needed += Replay.bytes_needed(**wave_shape(config, family))
     if needed > 0.9 * free:
+        trials = _trials_of(config, family.config)
         raise OptionError(
             f"The replay needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB of memory are free: "
-            "lower train.buffer_size (env steps) or free some memory."
+            f"lower {max(trials, key=lambda option: trials[option])} or free some memory."
         )
     return family

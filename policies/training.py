@@ -59,8 +59,12 @@ class Training:
         counters.iteration += 1
         self._note("train", result)
         self._earn_updates(result.env_steps)
-        if self._side_by_side is not None and counters.env_steps < self._config.train.n_env_steps_total:
+        if self._side_by_side is None:
+            return
+        if counters.env_steps < self._config.train.n_env_steps_total:
             counters.stage = Stage.evaluate.value  # they are made beside the next wave
+        else:
+            self._side_by_side.keep_agent()  # who would play the next wave, should the run be prolonged
 
     def _note(self, prefix: str, result: WaveResult) -> None:
         """Put a wave into the line of metrics."""

@@ -163,6 +163,15 @@ def test_a_multirun_runs_every_job_in_a_folder_of_its_own(elsewhere: Path) -> No
     assert len(list((elsewhere / "multirun" / "Wind").glob("*/[012]/config.yaml"))) == 3
 
 
+def test_a_job_that_fails_does_not_end_a_sweep_and_a_signal_does(elsewhere: Path) -> None:
+    done = front_door("-m", "seed=7,1,9,15,2", "env=Wind")
+    trained = [line.split()[3] for line in done.stdout.splitlines() if line.startswith("train")]
+    assert (done.returncode, trained) == (128 + 15, ["7", "1", "9", "15"])
+    done = front_door("-m", "seed=7,1,9", "env=Wind")
+    assert done.returncode == 1
+    assert done.stderr.endswith("Failed: seed=7 env=Wind; seed=9 env=Wind. What the others left is where it always is.\n")
+
+
 @pytest.mark.parametrize(
     ("seed", "code", "text"),
     [(15, 128 + 15, ""), (7, 1, "no room on the disk\n"), (9, 1, "critic_loss was nan\n")],

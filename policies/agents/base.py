@@ -107,8 +107,8 @@ class AgentConfig:
     )
     encoders: Encoders | None = option(
         None,
-        "separate: actor and critic encode and remember each by itself; shared: once for both; null: shared by PPO, where both remember or neither, "
-        "else separate",
+        "separate: actor and critic encode and remember each by itself; shared: once for both; null: shared by DQN, and by PPO where both "
+        "remember or neither, else separate",
     )
     normalise_obs: bool = option(False, "shift and scale observations by their running mean and deviation")
     normalise_reward: bool = option(False, "scale rewards by the running deviation of the discounted return")

@@ -16,6 +16,8 @@ SMALL = 8
 """A picture is halved until no side is longer than this."""
 CHANNELS = (16, 32)
 """Of the first convolution, and of all others."""
+USUAL = (1, 3, 4)
+"""Channels of a picture."""
 
 
 class Encoder(nn.Module, ABC):
@@ -47,13 +49,13 @@ class Vector(Encoder):
 class Picture(Encoder):
     """Convolutions [h, w, c]: 3x3, with ReLU, by steps of two while the picture is large; then one layer to `size` features.
 
-    Where the first axis is the shortest, it has the channels: [c, h, w]. Whole numbers of a byte become [0, 1] here, so that they stay bytes in
-    the replay.
+    Where the first axis is the shortest, and the last no usual number of channels, it is [c, h, w]. Whole numbers of a byte become [0, 1] here, so
+    that they stay bytes in the replay.
     """
 
     def __init__(self, space: spaces.Box, size: int) -> None:
         super().__init__()
-        self._channels_first = space.shape[0] < min(space.shape[1:])
+        self._channels_first = space.shape[0] < min(space.shape[1:]) and space.shape[2] not in USUAL
         height, width, channels = (*space.shape[1:], space.shape[0]) if self._channels_first else space.shape
         self._scale = 1.0 / 255.0 if space.dtype == "uint8" else 1.0
         self._shape = space.shape

@@ -11,7 +11,7 @@ from torch import Tensor
 from buffers.base import Batch
 from policies.agents.actions import ActionKind, Choices
 from policies.agents.agent import Agent, Network
-from policies.agents.base import AgentConfig, AgentSpec, Arch
+from policies.agents.base import AgentConfig, AgentSpec, Arch, Encoders
 from policies.agents.heads import EpsilonGreedyHead, QOfChoicesHead
 from policies.algorithms.off_policy import At, OffPolicy, OffPolicyConfig
 from utils.options import option
@@ -63,6 +63,8 @@ class DQN(OffPolicy):
     def problems(cls, config: DQNConfig, agent: AgentConfig) -> Iterator[str]:
         """There is no actor that could do without the memory of the critic."""
         yield from super().problems(config, agent)
+        if agent.encoders is Encoders.separate:
+            yield "algorithm=DQN acts by its critic, so there are no two encoders: leave agent.encoders out."
         if agent.arch is Arch.Memory_Markov:
             yield "algorithm=DQN acts by its critic, so in agent=Memory_Markov it could not do without the memory: use agent=Memory."
 

@@ -116,6 +116,7 @@ class OffPolicy(Algorithm):
         self.agent = agent
         self._leaders = nn.ModuleList([agent.critic, agent.actor] if self.target_policy else [agent.critic])
         self._followers = deepcopy(self._leaders).requires_grad_(False)
+        self._still = _still(agent.critic.head)
         self.device = next(agent.parameters()).device
         self.generator = torch.Generator(self.device).manual_seed(seed)
         self.policy_delay = config.policy_delay if isinstance(config, ActorCriticConfig) else 1
@@ -242,7 +243,7 @@ class OffPolicy(Algorithm):
         self, batch: Batch, selected: Selected, critic: Seen, actor: Seen, seed: int
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The losses of all owners but the critic, differentiated, and other metrics."""
-        at = [At(network.head, seen.pick(selected.rows)) for network, seen in ((self.agent.critic, critic.detach()), (self.agent.actor, actor))]
+        at = [At(head, seen.pick(selected.rows)) for head, seen in ((self._still, critic.detach()), (self.agent.actor.head, actor))]
         losses, said = self.policy_losses(*at)
         inferred, parts = self.agent.infer(batch, seed, actor=actor)
         if inferred:
@@ -324,6 +325,14 @@ class OffPolicy(Algorithm):
         self.generator.set_state(state["generator"].cpu())
         self.updates = state["updates"]
         self.policy_metrics = {name: value.to(self.device) for name, value in state["policy_metrics"].items()}
+
+
+def _still(head: nn.Module) -> nn.Module:
+    """The same head, on the same parameters: but for autograd they stand still, and nobody computes gradients of them only to throw them away."""
+    twin = deepcopy(head).requires_grad_(False)
+    for mine, theirs in zip((*twin.parameters(), *twin.buffers()), (*head.parameters(), *head.buffers()), strict=True):
+        mine.data = theirs.data
+    return twin
 
 
 def _state_every(config: OffPolicyConfig) -> int:

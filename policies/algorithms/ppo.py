@@ -48,7 +48,6 @@ class PPOConfig(AlgorithmConfig):
     target_kl: float | None = option(
         None, "where an update changes the policy by more than this (approx_kl), the next ones take smaller steps; null leaves them alone", above=0
     )
-    half_life: int | None = option(None, "updates in which step sizes fall to one half; null leaves them alone", low=1)
     parts: int | None = option(
         None, "parts of a minibatch whose gradients are found side by side and added; null: 2 on a CPU, or 1 where that would not gain", low=1
     )
@@ -71,8 +70,7 @@ class PPO(Algorithm):
     `agent.normalise_reward`. A memory that is to infer the task adds the loss of policies/agents/task_inference.py to L.
 
     The surer a policy is of itself, the more it is changed by steps of the same size. With `target_kl` K, step sizes are the configured ones
-    times a pace, which after each update goes by sqrt(K / approx_kl), by a fifth at most, and never above 1. With a `half_life` they fall
-    steadily besides.
+    times a pace, which after each update goes by sqrt(K / approx_kl), by a fifth at most, and never above 1.
     """
 
     Config = PPOConfig
@@ -85,7 +83,6 @@ class PPO(Algorithm):
         groups = groups_of(self.parameters, agent, config)
         self.optimizer = torch.optim.Adam(groups, lr=config.learning_rate, eps=1e-5, fused=self.parameters[0].device.type != "mps")
         self._step_sizes = [group["lr"] for group in self.optimizer.param_groups]
-        self.updates, self.pace = 0, 1.0
         self.generator = torch.Generator().manual_seed(seed)
         self._gains = self.parameters[0].device.type == "cpu" and all(part.in_long_calls for part in agent.modules() if isinstance(part, Memory))
 
@@ -133,20 +130,18 @@ class PPO(Algorithm):
         target, value = (batch.extras[name][batch.trains] for name in ("target", "value"))
         explained = 1.0 - (target - value).var(correction=0) / target.var(correction=0).clamp(min=1e-8)
         metrics = {name: total / steps for name, total in sums.items()}
-        self.updates += 1
-        if self.config.target_kl is not None or self.config.half_life is not None:
-            metrics["pace"] = torch.tensor(self._settle_step_sizes(metrics["approx_kl"]))
+        if self.config.target_kl is not None:
+            metrics["pace"] = self._settle_pace(metrics["approx_kl"], self.config.target_kl)
         return metrics | {"explained_variance": explained, "value": value.mean()}
 
-    def _settle_step_sizes(self, kl: Tensor) -> float:
-        """Those from now on, as a part of the configured ones."""
-        target, half_life = self.config.target_kl, self.config.half_life
-        if target is not None:
-            self.pace = min(1.0, self.pace * min(max(sqrt(target / max(kl.item(), 1e-12)), 1 / 1.2), 1.2))
-        part = self.pace if half_life is None else self.pace * 0.5 ** (self.updates / half_life)
-        for group, step_size in zip(self.optimizer.param_groups, self._step_sizes, strict=True):
-            group["lr"] = step_size * part
-        return part
+    def _settle_pace(self, kl: Tensor, target: float) -> Tensor:
+        """The pace from now on; it is kept in the optimiser's step sizes, and so in its state."""
+        groups = self.optimizer.param_groups
+        change = min(max(sqrt(target / max(kl.item(), 1e-12)), 1 / 1.2), 1.2)
+        pace = min(1.0, groups[0]["lr"] / self._step_sizes[0] * change)
+        for group, step_size in zip(groups, self._step_sizes, strict=True):
+            group["lr"] = step_size * pace
+        return kl.new_tensor(pace)  # where all metrics are
 
     @torch.no_grad()
     def _judged(self, batch: Batch, threads: Executor) -> Batch:
@@ -245,16 +240,14 @@ class PPO(Algorithm):
         return loss, {"policy_loss": -gain, "value_loss": value_loss, "entropy": entropy, **changes, **parts}
 
     def state_dict(self) -> dict[str, Any]:
-        """Parameters, optimiser, the stream that draws the minibatches, and how fast it goes."""
-        parts = {"agent": self.agent.state_dict(), "optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
-        return parts | {"updates": self.updates, "pace": self.pace}
+        """Parameters, optimiser, and the stream that draws the minibatches."""
+        return {"agent": self.agent.state_dict(), "optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of `state_dict`."""
         self.agent.load_state_dict(state["agent"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"].cpu())
-        self.updates, self.pace = state["updates"], state["pace"]
 
 
 class _States:

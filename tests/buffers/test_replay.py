@@ -271,10 +271,13 @@ def test_a_discarded_wave_leaves_no_rows_and_is_collected_again_in_the_same_plac
     rows = make_rows(2)
     assert isinstance(rows.obs, np.ndarray)
     rows.obs[:] = np.nan
-    replay.reserve(3)
+    replay.reserve(4)
     replay.write(np.array([0, 2]), np.array([0, 3]), rows, np.array([0, 1]), np.full((2, 2), np.nan, np.float32))
-    replay.discard()
-    assert (replay.num_added, replay.num_trials) == (4, 1), "what was overwritten is not sampled"
+    assert replay.num_trials == 0
+    transitions = undisturbed.num_transitions
+    replay.discard(3)
+    assert (replay.num_added, replay.num_trials) == (4, 1), "what was overwritten is not sampled, and what was not, is"
+    assert 0 < replay.num_transitions < transitions
     batch = replay.sample(needs(Sample.trials), np.random.default_rng(0))
     assert isinstance(batch.obs, torch.Tensor)
     assert set(batch.obs[0, :, 0].int().tolist()) == {3}
@@ -284,8 +287,8 @@ def test_a_discarded_wave_leaves_no_rows_and_is_collected_again_in_the_same_plac
         assert same(replay.sample(asked, np.random.default_rng(2)), undisturbed.sample(asked, np.random.default_rng(2)))
 
 
-def test_a_wave_that_does_not_fit_names_the_option() -> None:
-    with pytest.raises(ValueError, match=r"train\.buffer_size"):
+def test_a_wave_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"A wave of 4 trials does not fit into a replay with room for 3"):
         make_replay(capacity=3).reserve(4)
 
 

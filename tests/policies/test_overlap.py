@@ -142,6 +142,14 @@ def test_a_stopped_run_is_resumed_as_if_nothing_had_happened(moment: str, whole:
     assert metrics_of(tmp_path) == metrics_of(whole[0])
 
 
+def test_a_prolonged_run_ends_as_one_that_was_as_long_from_the_start(tmp_path: Path) -> None:
+    long, short = overlapped(), overlapped()
+    short.train.n_env_steps_total = long.train.n_env_steps_total // 2
+    trained(short, tmp_path / "prolonged")
+    whole, prolonged = trained(long, tmp_path / "whole"), trained(long, tmp_path / "prolonged", Learner.load)
+    assert prolonged == whole
+
+
 def test_the_lines_of_metrics_have_the_fields_that_they_ever_had(whole: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
     config = overlapped()
     config.learner.overlap = Overlap.none

@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from envs.base import Obs
 from envs.parallel_env_manager import ParallelEnvManager, SlotGroup
-from policies.rollout import Act, OpenPlan, OracleActor, Plan, RandomActor, WaveInterrupted, WaveResult, run_wave
+from policies.learner import Learner
+from policies.memory import MEMORIES
+from policies.rollout import Act, AgentActor, OpenPlan, OracleActor, Plan, RandomActor, WaveInterrupted, WaveResult, run_wave
+from tests.runs import tiny_config
 from tests.toys import CountingConfig, CountingFamily
 from utils.seeding import Phase
 
@@ -32,7 +36,7 @@ class Recorder:
         self.reserved = 0
         self.rows: dict[int, list[tuple[int, bytes, bytes]]] = {}
         self.lengths: list[int] = []
-        self.discarded = False
+        self.discarded = 0
 
     def reserve(self, n: int) -> None:
         self.reserved = n
@@ -44,8 +48,8 @@ class Recorder:
     def commit(self, lengths: NDArray[np.int64]) -> None:
         self.lengths = lengths.tolist()
 
-    def discard(self) -> None:
-        self.discarded = True
+    def discard(self, started: int) -> None:
+        self.discarded = started
 
 
 class CountingActor(RandomActor):
@@ -120,7 +124,7 @@ def test_an_interrupted_wave_counts_nothing_and_the_next_is_not_disturbed() -> N
     with manager_of() as manager:
         with pytest.raises(WaveInterrupted):
             run_wave(manager, RandomActor(ACTIONS), plan_of(5), sink=sink, tick=lambda result: result.env_steps > 12)
-        assert sink.discarded and not sink.lengths
+        assert sink.discarded == len(sink.rows) and not sink.lengths
         run_wave(manager, RandomActor(ACTIONS), plan_of(5), sink=again)
     fresh = Recorder()
     with manager_of() as manager:
@@ -181,3 +185,33 @@ def test_tasks_are_drawn_for_the_trials_that_start_only_and_by_their_numbers() -
     with manager_of(3) as manager:
         result = run_wave(manager, RandomActor(ACTIONS), OpenPlan(0, Phase.TRAIN, 7, 500, task, 50))
     assert drawn == list(range(7, 7 + len(result.lengths)))
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_a_round_in_which_a_row_is_late_changes_nothing_of_what_its_slot_remembers(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also right after the first row of a trial, whose flag is still there."""
+    monkeypatch.setattr(ParallelEnvManager, "may_lag", True)
+    config = tiny_config()
+    config.memory = MEMORIES[memory].Config(name=memory, hidden_size=16)
+
+    def played(late: bool) -> list[bytes]:
+        act, rng, found = (
+            AgentActor(learner.agent, device="cpu", deterministic=True).seat(learner.env, group),
+            np.random.default_rng(0),
+            list[bytes](),
+        )
+        for time in range(4):
+            rows.obs[:], rows.reward[:] = rng.standard_normal(rows.obs.shape), rng.standard_normal(group.size)
+            rows.episode_start[:] = rows.trial_start[:] = time == 0
+            for there in (True, False) if late else (True,):
+                rows.valid[:] = there
+                with torch.inference_mode():
+                    action = act(noise).tobytes()
+                found += [action] if there else []
+        return found
+
+    with Learner(config) as learner:
+        group = learner.env.groups[0]
+        rows, noise = group.rows, learner.agent.draw_noise(np.random.default_rng(0), group.size)
+        assert isinstance(rows.obs, np.ndarray)
+        assert played(late=True) == played(late=False)

@@ -59,6 +59,13 @@ def test_a_replay_that_does_not_fit_is_refused_with_its_size() -> None:
     check_family(tiny_config())
     with pytest.raises(OptionError, match=r"The replay needs \d+.\d GiB .* lower train.buffer_size"):
         check_family(tiny_config(train={"buffer_size": 10**12}))
+    for algorithm, train, named in (
+        ("PPO", {"num_env_steps_per_iter": 10**12}, r"train\.num_env_steps_per_iter or num_slots"),
+        ("SAC", {"num_init_rollouts_pool": 10**12}, r"train\.num_init_rollouts_pool"),
+        ("SAC", {"num_rollouts_per_iter": 10**12}, r"train\.num_rollouts_per_iter"),
+    ):
+        with pytest.raises(OptionError, match=rf"lower {named} or free some memory\.$"):
+            check_family(tiny_config(algorithm=algorithm, train=train))
 
 
 def test_an_on_policy_iteration_is_a_long_trial_in_each_slot_and_an_off_policy_one_so_many_trials() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -53,6 +55,12 @@ def test_a_picture_whose_channels_come_first_is_read_as_the_same_one_with_channe
         encoders.append(encoder_of(picture(*size), 8))
     seen = some(picture(*shape), 2, 3)
     torch.testing.assert_close(encoders[0](seen), encoders[1](seen.movedim(-3, -1)))
+
+
+@pytest.mark.parametrize("shape", [(1, 64, 3), (5, 9, 4), (3, 3, 3)], ids=str)
+def test_a_strip_is_a_picture_whose_channels_come_last(shape: tuple[int, int, int]) -> None:
+    encoder: Any = encoder_of(picture(*shape), 8)
+    assert encoder.net[0].in_channels == shape[2]
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((4,), np.float32), ((4,), np.uint8), ((2, 3), np.int64), ((), np.float32), ((2, 1, 2, 2), np.float32)])

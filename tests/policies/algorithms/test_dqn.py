@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from policies.agents.agent import Agent
-from policies.agents.base import Arch, PolicyRows, Seen, pick
+from policies.agents.base import Arch, Encoders, PolicyRows, Seen, pick
 from policies.algorithms.dqn import DQN, DQNConfig
 from policies.algorithms.off_policy import At
 from tests.policies.algorithms.test_discrete_sac import bandit, batch_of
@@ -32,6 +32,8 @@ def starts(count: int, *, obs_dim: int = 4) -> PolicyRows:
 def test_a_memory_of_the_critic_alone_is_refused_in_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"algorithm=DQN acts by its critic.*use agent=Memory\.$"):
         make(Arch.Memory_Markov)
+    with pytest.raises(ValueError, match=r"^algorithm=DQN acts by its critic, so there are no two encoders"):
+        DQN.make_agent(DQNConfig(name="DQN"), make_spec(Arch.Memory, kind=KINDS["discrete"], encoders=Encoders.separate))
 
 
 @every_arch

@@ -217,29 +217,13 @@ def test_the_pace_follows_the_change_of_the_policy_and_never_exceeds_the_step_si
         return [group["lr"] for group in ppo.optimizer.param_groups]
 
     assert sizes() == [1e-3, 1e-5]
-    paces = [ppo._settle_step_sizes(torch.tensor(kl)) for kl in (0.001, 0.0121, 1.0, 0.0, 0.0)]
+    paces = [ppo._settle_pace(torch.tensor(kl), 0.01).item() for kl in (0.001, 0.0121, 1.0, 0.0, 0.0)]
     assert paces == pytest.approx([1.0, 1 / 1.1, 1 / 1.32, 1 / 1.1, 1.0])
-    ppo._settle_step_sizes(torch.tensor(1.0))
+    ppo._settle_pace(torch.tensor(1.0), 0.01)
     assert sizes() == pytest.approx([1e-3 / 1.2, 1e-5 / 1.2])
     other = make(target_kl=0.01, learning_rate=1e-3, encoder_learning_rate=1e-5)
     other.load_state_dict(ppo.state_dict())
-    assert other._settle_step_sizes(torch.tensor(0.01)) == pytest.approx(1 / 1.2), "a resumed run goes on at its pace"
-
-
-def test_step_sizes_fall_to_one_half_in_a_half_life_and_go_on_falling_after_a_resume() -> None:
-    ppo, held = make(half_life=2, learning_rate=1e-3), make(half_life=2, learning_rate=1e-3, target_kl=1e-9)
-    sizes = []
-    for _ in range(4):
-        metrics = ppo.update(batch_of())
-        sizes.append(ppo.optimizer.param_groups[0]["lr"])
-        assert metrics["pace"] == pytest.approx(sizes[-1] / 1e-3)
-    assert sizes == pytest.approx([1e-3 / math.sqrt(2), 5e-4, 5e-4 / math.sqrt(2), 2.5e-4])
-    other = make(half_life=2, learning_rate=1e-3)
-    other.load_state_dict(ppo.state_dict())
-    for one in (ppo, other):
-        one.update(batch_of())
-    assert other.optimizer.param_groups[0]["lr"] == ppo.optimizer.param_groups[0]["lr"] == pytest.approx(1.25e-4 * math.sqrt(2))
-    assert held.update(batch_of())["pace"] == pytest.approx(1 / 1.2 / math.sqrt(2)), "beside what the target makes of them"
+    assert other._settle_pace(torch.tensor(0.01), 0.01).item() == pytest.approx(1 / 1.2), "a resumed run goes on at its pace"
 
 
 def test_a_policy_that_changes_too_fast_is_slowed_down_and_one_without_a_target_is_not() -> None:
