@@ -18,11 +18,11 @@ from policies.evaluation import curves_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STUDENT = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
+STUDENT = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 """Student's t for an interval of 95 %, by the number of seeds."""
 
 FEWEST_SEEDS = 3
-"""Of fewer, each is drawn by itself: an interval of two says nothing."""
+"""Of fewer there is no interval, and each is drawn by itself alone."""
 
 INK, QUIET = "#222222", "#7a7a7a"
 COLOURS = ("#1f5fa8", "#c4572b", "#3b8a4e", "#7d4fa0", "#8a6d1d", "#a83a6b")
@@ -78,9 +78,9 @@ def crossing(curve: Sequence[Point], mark: float) -> Point | None:
 
 
 def mean_and_half(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean, and half the width of its interval of 95 %; none of one value."""
-    if len(values) < 2:
-        return values[0], None
+    """Mean, and half the width of its interval of 95 %; none of two values, which say nothing of it."""
+    if len(values) < FEWEST_SEEDS:
+        return statistics.fmean(values), None
     return statistics.fmean(values), STUDENT.get(len(values), 2.0) * statistics.stdev(values) / math.sqrt(len(values))
 
 
@@ -190,16 +190,21 @@ def draw(path: Path, runs: Iterable[Curve]) -> None:
 def _draw_panel(panel: Axes, recipes: Mapping[str, Sequence[Curve]], axis: str) -> None:
     from matplotlib.ticker import EngFormatter
 
-    for mark in sorted({mark for seeds in recipes.values() for run in seeds for mark in run.marks}):
+    marks = sorted({mark for seeds in recipes.values() for run in seeds for mark in run.marks})
+    for mark in marks:
         panel.axhline(mark, color=QUIET, linewidth=1, linestyle=(0, (5, 4)), zorder=1)
+    shown = [*marks, *(point.trial_return for seeds in recipes.values() for run in seeds for point in run.curve)]
+    room = 0.05 * (max(shown) - min(shown)) or 1.0
+    panel.set_ylim(min(shown) - room, max(shown) + room)  # an interval of three seeds may be far wider than what any of them did
     for colour, (name, seeds) in zip(COLOURS * len(recipes), recipes.items(), strict=False):
         together = len(seeds) >= FEWEST_SEEDS
         count = f", {len(seeds)} seeds" + (", 95 %" if together else "") if len(seeds) > 1 else ""
-        for part in [seeds] if together else [[run] for run in seeds]:
+        for part in [*([seeds] if together else []), *([run] for run in seeds)]:
             place, mean, half = band([run.curve for run in part], axis)
             place = place / 60 if axis == "seconds" else place
-            label = f"{name}{count}" if part[0] is seeds[0] else None
-            panel.plot(place, mean, color=colour, linewidth=2 if together or len(seeds) == 1 else 1.4, label=label, zorder=3)
+            label = f"{name}{count}" if part is seeds or (not together and part[0] is seeds[0]) else None
+            thin = together and part is not seeds  # each by itself, to its own end
+            panel.plot(place, mean, color=colour, linewidth=0.7 if thin else 2 if together or len(seeds) == 1 else 1.4, label=label, zorder=3)
             panel.fill_between(place, mean - half, mean + half, color=colour, alpha=0.18, linewidth=0, zorder=2)
     if axis == "env_steps":
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))

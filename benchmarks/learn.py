@@ -54,6 +54,7 @@ RECIPES = {
     "point_robot_sac": Recipe(("experiment=point_robot_sac",), (15.0, 20.0)),
     "point_robot_ppo": Recipe((), (15.0, 20.0)),
     "half_cheetah_vel_ppo": Recipe(("experiment=half_cheetah_vel_ppo",), (-62.0, -51.0, -33.0)),
+    "half_cheetah_vel_sac": Recipe(("experiment=half_cheetah_vel_sac",), (-62.0, -51.0, -33.0)),
     "cheetah_dir_ppo": Recipe(("experiment=cheetah_dir_ppo",), (4270.0, 5014.0)),
     "ant_dir_ppo": Recipe(("experiment=ant_dir_ppo",), (2318.0, 2608.0)),
 }
@@ -261,6 +262,7 @@ def main() -> None:
         parser.error("--minutes has to be more than 0.")
     if asked.name and len(asked.recipe) > 1:
         parser.error("--name is for one recipe.")
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the run is ended, too
     console, mine = Console(), list[str]()
     console.print(facts()["text"], highlight=False)
     if asked.show and not asked.results.exists():

@@ -43,7 +43,7 @@ def test_a_line_of_metrics_tells_of_held_out_tasks_only() -> None:
 
 
 def test_seeds_are_summed_up_by_a_mean_and_students_interval() -> None:
-    assert mean_and_half([2.0]) == (2.0, None)
+    assert mean_and_half([2.0]) == mean_and_half([1.0, 3.0]) == (2.0, None)
     mean, half = mean_and_half([1.0, 2.0, 3.0])
     assert (mean, half) == (2.0, pytest.approx(4.303 / 3**0.5))
     found = summary_of([run("a", 0, point(100, 1, 1), point(200, 2, 2)), run("a", 1, point(100, 1, 0), point(220, 0, 2)), run("b", 0, point(1, 0))])
@@ -52,9 +52,11 @@ def test_seeds_are_summed_up_by_a_mean_and_students_interval() -> None:
 
 
 def test_a_band_goes_as_far_as_every_seed_does() -> None:
-    place, mean, half = band([[point(100, 0), point(300, 2)], [point(200, 3), point(400, 3)]], "env_steps")
+    curves = [[point(100, 0), point(300, 2)], [point(200, 3), point(400, 3)], [point(200, 2), point(300, 4)]]
+    place, mean, half = band(curves, "env_steps")
     assert (place[0], place[-1]) == (200, 300)
-    assert (mean[0], mean[-1]) == (2.0, 2.5) and half[0] == pytest.approx(12.71)
+    assert (mean[0], mean[-1]) == (2.0, 3.0) and half[0] == pytest.approx(4.303 / 3**0.5)
+    assert not band(curves[:2], "env_steps")[2].any(), "two say nothing of it"
 
 
 def test_runs_are_kept_by_name_and_seed_with_a_picture_of_all(tmp_path: Path) -> None:
