@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -145,11 +146,21 @@ def _children_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
+@contextmanager
+def _leaving_at_sigterm() -> Iterator[None]:
+    """As at Ctrl-C, so that what was started is ended, too."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def played(command: Sequence[str], folder: Path, limit: float | None, console: Console, title: str) -> tuple[list[dict[str, Any]], str]:
     """Run a command that writes metrics into a folder, to its end or for so many seconds: the lines, and what ended it."""
     lines: list[dict[str, Any]] = []
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "output.txt", "wb") as output, console.status(title) as status:
+    with open(folder / "output.txt", "wb") as output, console.status(title) as status, _leaving_at_sigterm():
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
         try:
             ended = _followed(process, Reader(folder / METRICS), limit, lines, console, title, status)
@@ -262,7 +273,6 @@ def main() -> None:
         parser.error("--minutes has to be more than 0.")
     if asked.name and len(asked.recipe) > 1:
         parser.error("--name is for one recipe.")
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the run is ended, too
     console, mine = Console(), list[str]()
     console.print(facts()["text"], highlight=False)
     if asked.show and not asked.results.exists():

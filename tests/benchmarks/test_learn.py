@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 from rich.console import Console
 
 from benchmarks import learn
 from benchmarks.curves import Point, band, crossing, mean_and_half, point_of, summary_of, table_of
-from benchmarks.learn import Run, keep, load, played, recipe_of
+from benchmarks.learn import ROOT, Run, keep, load, played, recipe_of
 
 QUIET = Console(quiet=True)
 
@@ -106,3 +109,23 @@ def test_a_real_run_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     found = json.loads(file.read_text())["runs"]["point_robot_sac seed 3"]
     assert found["ended"] == "env steps" and found["env_steps"] >= 400 and len(found["curve"][-1]["returns"]) == 2
     assert found["machine"]["versions"]["torch"] and 0 < found["curve"][-1]["seconds"] < found["wall_s"]
+
+
+def test_a_run_ends_with_the_benchmark_that_plays_it(tmp_path: Path) -> None:
+    """The run says who it is, and would go on for ever."""
+    run = "import os, signal; os.write(1, str(os.getpid()).encode()); signal.pause()"
+    play = f"import sys; from benchmarks.learn import played; played([sys.executable, '-c', {run!r}], Path(sys.argv[1]), None, Console(), 'a run')"
+    script = f"from pathlib import Path\nfrom rich.console import Console\n{play}"
+    benchmark = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, stdout=subprocess.DEVNULL)
+    try:
+        output = tmp_path / "output.txt"
+        while not (output.exists() and output.read_text()):
+            assert benchmark.poll() is None
+            time.sleep(0.01)
+        child = psutil.Process(int(output.read_text()))
+        benchmark.terminate()
+        assert benchmark.wait(10.0) == 128 + signal.SIGTERM
+        assert not child.is_running()
+    finally:
+        benchmark.kill()
+        benchmark.wait()
