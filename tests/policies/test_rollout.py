@@ -201,7 +201,7 @@ def test_a_round_in_which_a_row_is_late_changes_nothing_of_what_its_slot_remembe
             list[bytes](),
         )
         for time in range(4):
-            rows.obs[:], rows.reward[:] = rng.standard_normal(rows.obs.shape), rng.standard_normal(group.size)
+            obs[:], rows.reward[:] = rng.standard_normal(obs.shape), rng.standard_normal(group.size)
             rows.episode_start[:] = rows.trial_start[:] = time == 0
             for there in (True, False) if late else (True,):
                 rows.valid[:] = there
@@ -213,5 +213,5 @@ def test_a_round_in_which_a_row_is_late_changes_nothing_of_what_its_slot_remembe
     with Learner(config) as learner:
         group = learner.env.groups[0]
         rows, noise = group.rows, learner.agent.draw_noise(np.random.default_rng(0), group.size)
-        assert isinstance(rows.obs, np.ndarray)
+        obs: Any = rows.obs
         assert played(late=True) == played(late=False)

@@ -33,7 +33,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 every_memory = pytest.mark.parametrize("name", VARIANTS)
 
 
-def make(name: str, rows: int = 402, **changes: Any) -> Memory:
+def make(name: str, rows: int = 402, /, **changes: Any) -> Memory:
     torch.manual_seed(0)
     registered, options = VARIANTS[name]
     kind = MEMORIES[registered]
