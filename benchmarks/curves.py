@@ -199,11 +199,12 @@ def _draw_panel(panel: Axes, recipes: Mapping[str, Sequence[Curve]], axis: str) 
     for colour, (name, seeds) in zip(COLOURS * len(recipes), recipes.items(), strict=False):
         together = len(seeds) >= FEWEST_SEEDS
         count = f", {len(seeds)} seeds" + (", 95 %" if together else "") if len(seeds) > 1 else ""
-        for number, part in enumerate([*([seeds] if together else []), *([run] for run in seeds)]):
+        alone: list[Sequence[Curve]] = [[run] for run in seeds]  # each to its own end, beside their mean where there are enough
+        for number, part in enumerate([seeds, *alone] if together else alone):
             place, mean, half = band([run.curve for run in part], axis)
             place = place / 60 if axis == "seconds" else place
             label = None if number else f"{name}{count}"
-            thin = together and number > 0  # each by itself, to its own end
+            thin = together and number > 0
             panel.plot(place, mean, color=colour, linewidth=0.7 if thin else 2 if together or len(seeds) == 1 else 1.4, label=label, zorder=3)
             panel.fill_between(place, mean - half, mean + half, color=colour, alpha=0.18, linewidth=0, zorder=2)
     if axis == "env_steps":
