@@ -41,6 +41,8 @@ PICTURE = "learn.png"
 METRICS = "metrics.jsonl"
 GRACE_S = 180.0
 """What a run may take to write its last checkpoint when its time is over."""
+FILE_WIDTH = 180
+"""Of a table that goes to a file or a pipe: nobody there would widen the window."""
 
 
 @dataclass(frozen=True)
@@ -273,7 +275,7 @@ def main() -> None:
         parser.error("--minutes has to be more than 0.")
     if asked.name and len(asked.recipe) > 1:
         parser.error("--name is for one recipe.")
-    console, mine = Console(), list[str]()
+    console, mine = Console(width=None if sys.stdout.isatty() else FILE_WIDTH), list[str]()
     console.print(facts()["text"], highlight=False)
     if asked.show and not asked.results.exists():
         parser.error(f"nothing has been recorded in {asked.results}.")
