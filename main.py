@@ -38,7 +38,8 @@ def main() -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if request.config is not None and request.run_dir is not None:
-        _run(_resume if request.way == "resume" else _evaluate, request.config, request.run_dir)
+        learns = request.way == "resume"
+        _run(_resume if learns else _evaluate, request.config, request.run_dir, learns=learns)
         return 0
 
     import hydra
@@ -85,7 +86,7 @@ def _evaluate(learner: Learner) -> float:
     return 0.0
 
 
-def _run(act: Callable[[Learner], float], config: Config, run_dir: Path) -> float:
+def _run(act: Callable[[Learner], float], config: Config, run_dir: Path, *, learns: bool = True) -> float:
     """Act with a learner; what the environment, the machine or the user did is a sentence and an exit code, not a traceback."""
     from envs.backends.base import BackendError
     from envs.parallel_env_manager import WorkerError
@@ -96,7 +97,7 @@ def _run(act: Callable[[Learner], float], config: Config, run_dir: Path) -> floa
     from utils.run_lock import RunLockError
 
     try:
-        with Learner(config, run_dir) as learner:
+        with Learner(config, run_dir, learns=learns) as learner:
             result = act(learner)
             stop_signal = learner.stop_signal
     except (BackendError, CheckpointError, ExplodedError, OptionError, OSError, RunLockError, WorkerError) as error:

@@ -59,7 +59,9 @@ RECIPES = {
     "half_cheetah_vel_ppo": Recipe(("experiment=half_cheetah_vel_ppo",), (-62.0, -51.0, -33.0)),
     "half_cheetah_vel_sac": Recipe(("experiment=half_cheetah_vel_sac",), (-62.0, -51.0, -33.0)),
     "cheetah_dir_ppo": Recipe(("experiment=cheetah_dir_ppo",), (4270.0, 5014.0)),
+    "cheetah_dir_sac": Recipe(("experiment=cheetah_dir_sac",), (4270.0, 5014.0)),
     "ant_dir_ppo": Recipe(("experiment=ant_dir_ppo",), (2318.0, 2608.0)),
+    "ant_dir_sac": Recipe(("experiment=ant_dir_sac",), (2318.0, 2608.0)),
 }
 """Marks are sums over the episodes of a trial; those of the robots are published ones."""
 

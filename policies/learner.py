@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 
 from buffers.replay import Replay
@@ -26,11 +28,12 @@ from policies.guard import Guard
 from policies.memory import MEMORIES
 from policies.progress import Counters, by_episode
 from policies.rollout import AgentActor, WaveResult
-from policies.run_record import RunRecord
+from policies.run_record import RunRecord, changes_since
 from policies.setup import check_family, in_process, layout_of, memory_of, mirrors, needs_of, prepare_torch, replay_shape, settle_backend, slots_of
 from policies.snapshots import Snapshots
 from policies.training import Training
 from utils.checkpoint import CheckpointError
+from utils.options import OptionError
 from utils.seeding import Phase, generator
 from utils.stop_signal import StopSignal
 from utils.stopwatch import Stopwatch
@@ -42,16 +45,17 @@ class Learner:
     """One run: `Learner(config, run_dir).train()`.
 
     Without a `run_dir` nothing is written. What a run does next is all in `counters`, so it can stop before every stage and every update,
-    and `load()` goes on from there bit for bit.
+    and `load()` goes on from there bit for bit. One that `learns` no more evaluates: it has no room for trials, and loads the agent alone.
     """
 
-    def __init__(self, config: Config, run_dir: Path | None = None) -> None:
+    def __init__(self, config: Config, run_dir: Path | None = None, *, learns: bool = True) -> None:
         self.config = config
         self.run_dir = run_dir
+        self.learns = learns
         self.device = prepare_torch(config)
         self.watch = Stopwatch()
         self.train_env_parallel: ParallelEnvManager | None = None
-        family = check_family(config)
+        family = check_family(config, learns=learns)
         self._build(family)
         self.backend = settle_backend(config, family, self.agent, self.device)
         options = {item.name: getattr(config.env, item.name) for item in fields(config.env) if item.name != "family"}
@@ -155,9 +159,11 @@ class Learner:
         self.needs = needs_of(config)
         self.agent = algorithm.make_agent(config.algorithm, sees)
         self.algorithm = algorithm(config.algorithm, self.agent, seed=noise_seed)
-        self.replay = (Rollout if self.needs.on_policy else Replay)(
-            **replay_shape(config, family), device=self.device, mirrored=mirrors(config, family, self.device)
-        )
+        shape = replay_shape(config, family)
+        if not self.learns:
+            shape["capacity_trials"] = 1
+        mirrored = self.learns and mirrors(config, family, self.device)
+        self.replay = (Rollout if self.needs.on_policy else Replay)(**shape, device=self.device, mirrored=mirrored)
 
     # -- the three verbs -----------------------------------------------------------------------------------------------------------------
 
@@ -211,7 +217,7 @@ class Learner:
                 )
                 metrics |= by_episode(f"{key}/return", result.returns.mean(0))
                 if self.family.spec.success:
-                    metrics |= by_episode(f"{key}/success", result.successes.mean(0))
+                    metrics |= by_episode(f"{key}/success", np.where(result.dropped[:, None], np.nan, result.successes).mean(0))
         self.watch.lap("evaluate")
         return metrics
 
@@ -219,7 +225,8 @@ class Learner:
         """Evaluate, keep the numbers in the run folder, and show them beside the family's oracle and random scores."""
         metrics = self.evaluate()
         if self.run_dir is not None:
-            text = json.dumps({"env_steps": self.counters.env_steps, "updates": self.counters.updates, **metrics}, indent=1)
+            found = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+            text = json.dumps({"env_steps": self.counters.env_steps, "updates": self.counters.updates, **found}, indent=1)
             try:
                 (self.run_dir / "evaluation.json").write_text(text + "\n")
             except OSError as error:
@@ -228,11 +235,15 @@ class Learner:
 
     def train(self) -> float:
         """Go on until `train.n_env_steps_total`, or a signal; the last evaluation's return in the last episode on unseen tasks."""
+        if not self.learns:
+            raise RuntimeError("This learner was made to evaluate, with learns=False.")
+        if self._snapshots is not None and self._snapshots.would_overwrite:
+            raise OptionError(f"{self.run_dir} holds a run, which a new one would overwrite: resume={self.run_dir} goes on with it.")
         with self._stop, RunRecord(self.config, self.run_dir, self._resumed) as record:
             self.record = record
             record.open(self)
             Training(self).run()
-            self.save()
+            self.save(last=True)
             record.finish(self)
         return record.final_return
 
@@ -247,22 +258,24 @@ class Learner:
 
     # -- to and from the disk ------------------------------------------------------------------------------------------------------------
 
-    def save(self) -> None:
+    def save(self, *, last: bool = False) -> None:
         """Write a checkpoint into the run folder, unless the last update has gone wrong."""
         self.guard.settle()
         if self._snapshots is None:
             return
         self.watch.lap("other")
-        self._snapshots.save(self.counters, self.loss_sums, self.record.facts() if self.record else {}, self.acting)
+        self._snapshots.save(self.counters, self.loss_sums, self.record.facts(self) if self.record else {}, self.acting, last=last)
         self.watch.lap("checkpoint")
 
     def load(self) -> None:
         """Go on from the newest good checkpoint of the run folder."""
-        restored = None if self._snapshots is None else self._snapshots.load()
+        restored = None if self._snapshots is None else self._snapshots.load(agent_only=not self.learns)
         if restored is None:
             raise CheckpointError(f"There is no checkpoint to load in {self.run_dir}.")
         self.counters, self.loss_sums, self._resumed = restored.counters, restored.loss_sums, restored.facts
         self.acting = restored.acting
+        if self.learns and (changes := changes_since(restored.facts)):
+            _log.warning("This checkpoint was written with %s: what follows may differ in its last bits.", ", ".join(changes))
 
     def close(self) -> None:
         """Stop the environments; idempotent."""

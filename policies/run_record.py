@@ -81,13 +81,25 @@ class RunRecord:
             run_id=self._resumed.get("wandb_run_id"),
         )
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self, learner: Learner) -> dict[str, Any]:
         """What a checkpoint keeps of the record."""
         return {
             "metrics_offset": self._logger.offset if self._logger else 0,
             "wandb_run_id": self._wandb.run_id if self._wandb else None,
             "versions": versions(),
+            "spent": self._spent(learner),
         }
+
+    def _spent(self, learner: Learner) -> dict[str, float]:
+        """The run's seconds and faults so far, those before a resume included."""
+        faults = [env.faults for env in learner.environments]
+        mine = {
+            "seconds": learner.watch.total,
+            "restarts": sum(one.restarts for one in faults),
+            "dropped_trials": sum(one.dropped_trials for one in faults),
+        }
+        before = self._resumed.get("spent", {})
+        return {name: value + before.get(name, 0) for name, value in mine.items()}
 
     def show(self, learner: Learner, wave_steps: int) -> None:
         """Refresh the display, when it is time to."""
@@ -121,10 +133,13 @@ class RunRecord:
         """One line of metrics at the end of an iteration."""
         progress = self._progress(learner, 0)
         times = {f"time/{name}": share for name, share in progress.shares.items()}
-        times |= {"time/seconds": learner.watch.total, "time/env_steps_per_s": progress.env_steps_per_s, "time/updates_per_s": progress.updates_per_s}
-        faults = [env.faults for env in learner.environments]
-        counts = {"restarts": sum(one.restarts for one in faults), "dropped_trials": sum(one.dropped_trials for one in faults)}
-        times |= {f"faults/{name}": count for name, count in counts.items() if count}
+        spent = self._spent(learner)
+        times |= {
+            "time/seconds": spent.pop("seconds"),
+            "time/env_steps_per_s": progress.env_steps_per_s,
+            "time/updates_per_s": progress.updates_per_s,
+        }
+        times |= {f"faults/{name}": count for name, count in spent.items() if count}
         times |= {"time/memory_parent": progress.memory_parent, "time/memory_workers": progress.memory_workers}
         evaluated = curves_of(values)
         if evaluated:
@@ -209,6 +224,12 @@ def draw_curves(folder: Path, learner: Learner) -> bool:
         title=f"{spec.name}: {learner.config.agent.arch.name} agent",
     )
     return True
+
+
+def changes_since(facts: dict[str, Any]) -> list[str]:
+    """What was another version when a checkpoint with these facts was written. (Cores and memory change no number.)"""
+    before = facts.get("versions", {})
+    return [f"{name} {before[name]} (now {now})" for name, now in versions().items() if name != "machine" and before.get(name, now) != now]
 
 
 def versions() -> dict[str, str]:

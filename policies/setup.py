@@ -99,8 +99,8 @@ def prepare_torch(config: Config) -> str:
     keep_freed_memory()
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for this, before its first call
-        torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(config.deterministic)  # off, too: the job of a sweep before this one may have been
     if config.device is not DeviceName.auto:
         return config.device.value
     if torch.cuda.is_available():
@@ -163,9 +163,9 @@ def mirrors(config: Config, family: TaskFamily, device: str) -> bool:
     return asked is ReplayDevice.device or needed <= free / 2
 
 
-def check_family(config: Config) -> TaskFamily:
+def check_family(config: Config, *, learns: bool = True) -> TaskFamily:
     """The family of a run, which says itself what of its options cannot stand together; refuses, before anything is started, what the agent
-    cannot read and a replay that would not fit in memory."""
+    cannot read and, where it learns, a replay that would not fit in memory."""
     family = make_family(config.env)
     space, algorithm = family.spec.action_space, ALGORITHMS[config.algorithm.name]
     try:
@@ -179,6 +179,8 @@ def check_family(config: Config) -> TaskFamily:
             f"algorithm={config.algorithm.name} cannot learn {kind.value} actions, those of env={config.env.family} ({space}): use {others}."
         )
     memory_of(config, family)
+    if not learns:
+        return family
     needed, free = Replay.bytes_needed(**replay_shape(config, family)), available_memory()
     if config.learner.overlap is Overlap.bounded:
         needed += Replay.bytes_needed(**wave_shape(config, family))

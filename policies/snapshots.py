@@ -44,43 +44,65 @@ class Snapshots:
         self._segments: list[tuple[int, int]] = []
         self.saved_at: tuple[str, int, int] | None = None
 
-    def save(self, counters: Counters, loss_sums: dict[str, torch.Tensor], facts: dict[str, Any], acting: dict[str, Any]) -> None:
-        """Write a snapshot, unless nothing has happened since the last one."""
+    @property
+    def would_overwrite(self) -> bool:
+        """Whether the folder holds snapshots that were neither written nor loaded here."""
+        return self.saved_at is None and self._store.has_any
+
+    def save(
+        self, counters: Counters, loss_sums: dict[str, torch.Tensor], facts: dict[str, Any], acting: dict[str, Any], *, last: bool = False
+    ) -> None:
+        """Write a snapshot, unless nothing has happened since the last one. If the `last` one fails, that is an error: nobody will try again."""
         now = (counters.stage, counters.env_steps, counters.updates)
         if now == self.saved_at:
             return
-        self._cut_segments()
+        segments = self._cut_segments()
         try:
             self._store.save(
                 counters.env_steps,
                 tensors={"algorithm": self._algorithm.state_dict(), "loss_sums": dict(loss_sums), "acting": acting},
-                facts=facts | self._facts() | {"counters": counters.state_dict()},
-                segments={_name(*segment): partial(self._replay.export, *segment) for segment in self._segments},
+                facts=facts | self._facts() | {"segments": segments, "counters": counters.state_dict()},
+                segments={_name(*segment): partial(self._replay.export, *segment) for segment in segments},
             )
         except CheckpointError as error:
-            if self._store.failures >= MOST_FAILURES:
+            if last or self._store.failures >= MOST_FAILURES:
                 raise
             _log.warning("%s Training goes on; the last good checkpoint is untouched.", error)
             return
-        self.saved_at = now
+        self.saved_at, self._segments = now, segments
 
     def _facts(self) -> dict[str, Any]:
-        return {"sampling": self._sampling.bit_generator.state, "segments": self._segments, "num_added": self._replay.num_added}
+        return {"sampling": self._sampling.bit_generator.state, "num_added": self._replay.num_added, "device": self._device}
 
-    def _cut_segments(self) -> None:
-        """One more segment for the new trials; those that the ring has overwritten are let go."""
-        oldest = self._replay.oldest
-        first = max(self._segments[-1][1] if self._segments else 0, oldest)
+    @property
+    def _device(self) -> str:
+        return next(self._algorithm.agent.parameters()).device.type
+
+    def _cut_segments(self) -> list[tuple[int, int]]:
+        """The segments with one more for the new trials; those that the ring has overwritten are let go.
+
+        Kept only once they have been written: of one that was not, the ring may overwrite a part before the next try.
+        """
+        oldest, segments = self._replay.oldest, list(self._segments)
+        first = max(segments[-1][1] if segments else 0, oldest)
         if first < self._replay.num_added:
-            self._segments.append((first, self._replay.num_added))
-        self._segments = [segment for segment in self._segments if segment[1] > oldest]
+            segments.append((first, self._replay.num_added))
+        return [segment for segment in segments if segment[1] > oldest]
 
-    def load(self) -> Restored | None:
-        """Restore the newest good snapshot; None where there is none."""
-        checkpoint = self._store.latest()
+    def load(self, *, agent_only: bool = False) -> Restored | None:
+        """Restore the newest good snapshot; None where there is none. The agent alone can be restored on any device, without the replay."""
+        checkpoint = self._store.latest(with_segments=not agent_only)
         if checkpoint is None:
             return None
         facts = checkpoint.facts
+        if agent_only:
+            self._algorithm.agent.load_state_dict(checkpoint.tensors["algorithm"]["agent"])
+            return Restored(Counters.from_state_dict(facts["counters"]), {}, facts, {})
+        here, there = self._device, facts.get("device", self._device)
+        if here != there:
+            raise CheckpointError(
+                f"This run was on {there}, and what it would have drawn next cannot be drawn on {here}: go on where there is {there}."
+            )
         self._segments = [(first, stop) for first, stop in facts["segments"]]
         self._replay.restore((checkpoint.segments[_name(*segment)] for segment in self._segments), facts["num_added"])
         self._algorithm.load_state_dict(checkpoint.tensors["algorithm"])

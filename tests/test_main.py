@@ -25,10 +25,10 @@ from utils.checkpoint import CheckpointError
 
 class Learner:
     stop_signal = None
-    def __init__(self, config, run_dir=None):
-        self.config, self.run_dir = config, run_dir
+    def __init__(self, config, run_dir=None, *, learns=True):
+        self.config, self.run_dir, self.learns = config, run_dir, learns
     def load(self):
-        print("load")
+        print("load" if self.learns else "load the agent")
     def train(self):
         save(self.config, self.run_dir)
         print("train", self.run_dir.name, self.config.env.family, self.config.seed, self.config.train.n_env_steps_total)
@@ -150,7 +150,7 @@ def test_a_run_gets_a_folder_with_its_config_which_can_be_resumed_and_evaluated(
     assert resumed.stdout == f"load\ntrain {folder.name} AntDir 3 900\nclosed\n", resumed.stderr
     assert "n_env_steps_total: 900" in (folder / "config.yaml").read_text()
     evaluated = front_door(f"evaluate={folder.relative_to(elsewhere)}", "evaluation.episodes_per_trial=4")
-    assert evaluated.stdout.split() == ["load", "4", "episodes", "closed"], evaluated.stderr
+    assert evaluated.stdout.split() == ["load", "the", "agent", "4", "episodes", "closed"], evaluated.stderr
     assert "episodes_per_trial: null" in (folder / "config.yaml").read_text(), "an evaluation changes nothing in the run"
     assert {file for file in elsewhere.rglob("*") if file.is_dir()} == before
 

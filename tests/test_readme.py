@@ -22,15 +22,12 @@ def blocks(language: str) -> list[str]:
 
 
 def files_of(language: str) -> dict[str, str]:
-    """The blocks that are whole files, by their paths, which stand in their first lines."""
-    return {
-        block.partition("\n")[0].removeprefix("# "): block.partition("\n")[2]
-        for block in blocks(language)
-        if re.match(r"# [\w/.]+/\w+\.\w+\n", block)
-    }
+    """The blocks that are whole files, by their paths, which a comment at their beginning tells (in YAML below what Hydra wants first)."""
+    found = ((re.match(r"(?:# @.*\n)?# ([\w/]+/\w+\.\w+)", block), block) for block in blocks(language))
+    return {match[1]: block for match, block in found if match}
 
 
-SCRIPTS = [block for block in blocks("python") if block.partition("\n")[2] not in files_of("python").values()]
+SCRIPTS = [block for block in blocks("python") if block not in files_of("python").values()]
 
 
 @pytest.mark.parametrize("number", range(len(SCRIPTS)))

@@ -206,7 +206,7 @@ class FinalError(BaseException):
 
 def surroundings() -> dict[str, Any]:
     """What a process sees of the world."""
-    ignored = [name for name in ("SIGINT", "SIGTERM") if signal.getsignal(getattr(signal, name)) is signal.SIG_IGN]
+    ignored = [name for name in ("SIGHUP", "SIGINT", "SIGTERM") if signal.getsignal(getattr(signal, name)) is signal.SIG_IGN]
     blocked = sorted(signal.Signals(one).name for one in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
     variables = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "WANDB_MODE")}
     heavy = [name for name in ("torch", "hydra", "wandb") if name in sys.modules]

@@ -144,14 +144,22 @@ class CheckpointStore:
             log.warning("Old checkpoints in %s could not be removed: %s", self.folder, error)
         return path
 
-    def latest(self) -> Checkpoint | None:
-        """The newest checkpoint all of whose files are what was written; None where nothing was ever saved; CheckpointError where all are damaged."""
+    @property
+    def has_any(self) -> bool:
+        """Whether anything was ever saved here, good or damaged."""
+        return bool(self._names())
+
+    def latest(self, *, with_segments: bool = True) -> Checkpoint | None:
+        """The newest checkpoint all of whose files are what was written; None where nothing was ever saved; CheckpointError where all are damaged.
+
+        Segments may be gigabytes: who does not need them need not have them looked at.
+        """
         seen: list[str] = []
         while (names := self._names()) != seen:  # a run that goes on meanwhile may have replaced what was being read
             seen = names
             for name in reversed(names):
                 try:
-                    checkpoint, entries = self._read(name)
+                    checkpoint, entries = self._read(name, with_segments=with_segments)
                 except (_Damaged, OSError) as error:
                     log.warning("The checkpoint %s is damaged (%s): trying the one before it.", self.folder / name, error)
                     continue
@@ -238,13 +246,13 @@ class CheckpointStore:
     def _entries(body: dict[str, Any]) -> dict[str, _Entry]:
         return {name: _Entry(**{**entry, "arrays": tuple(entry["arrays"])}) for name, entry in body["segments"].items()}
 
-    def _read(self, name: str) -> tuple[Checkpoint, dict[str, _Entry]]:
+    def _read(self, name: str, *, with_segments: bool = True) -> tuple[Checkpoint, dict[str, _Entry]]:
         path = self.folder / name
         body = _manifest(path)
         entries = self._entries(body)
         for entry in body["files"]:
             _verify(path / entry["file"], entry["size"], entry["sha256"])
-        for entry in entries.values():
+        for entry in entries.values() if with_segments else ():
             _verify(self.folder / "segments" / entry.file, entry.size, entry.sha256)
         try:
             # weights_only stays true whatever it says: a file that needs more is not one of ours.

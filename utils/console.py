@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TextIO
@@ -17,6 +19,8 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+
+log = logging.getLogger(__name__)
 
 LIVE_SECONDS = 0.5
 PLAIN_SECONDS = 10.0
@@ -45,6 +49,20 @@ class Progress:
     memory_workers: int = 0
 
 
+class _Screen(Terminal):
+    """A terminal that may go away: its window is closed, its `tee` has ended, its disk is full. The run goes on without."""
+
+    def on_broken_pipe(self) -> None:
+        """Nobody reads on."""
+        self.lose()
+
+    def lose(self) -> None:
+        """Say nothing any more; what is buffered goes nowhere, or the interpreter would fail at it when it ends."""
+        self.quiet = True
+        with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), self.file.fileno())
+
+
 class Console:
     """The display of one run. In a terminal it redraws in place; in a pipe or a file it prints a line every `plain_seconds` and at each evaluation.
 
@@ -52,7 +70,7 @@ class Console:
     """
 
     def __init__(self, file: TextIO | None = None, *, plain_seconds: float = PLAIN_SECONDS, live_seconds: float = LIVE_SECONDS) -> None:
-        self._terminal = Terminal(file=file, highlight=False)
+        self._terminal = _Screen(file=file, highlight=False)
         self.is_live = self._terminal.is_terminal and not self._terminal.is_dumb_terminal
         self._seconds = live_seconds if self.is_live else plain_seconds
         # No refreshing thread: it would take the interpreter from the loop at its own moments, and a fork at the wrong one would copy a held lock.
@@ -66,11 +84,23 @@ class Console:
 
     def headline(self, text: str) -> None:
         """The first line of a run, or another that should stand out."""
-        self._terminal.print(Text(text, style="bold"), soft_wrap=True)
+        self._print(Text(text, style="bold"))
 
     def message(self, text: str) -> None:
         """A line that stays, above the live display."""
-        self._terminal.print(Text(text), soft_wrap=True)
+        self._print(Text(text))
+
+    def _print(self, text: Text) -> None:
+        with self._unless_lost():
+            self._terminal.print(text, soft_wrap=True)
+
+    @contextmanager
+    def _unless_lost(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._terminal.lose()
+            log.warning("Nothing more can be shown (%s); the run goes on.", error)
 
     @property
     def due(self) -> bool:
@@ -88,9 +118,10 @@ class Console:
         self._last = progress
         self._drawn = time.monotonic()
         if self._live is not None:
-            self._live.update(self.panel(progress), refresh=True)
+            with self._unless_lost():
+                self._live.update(self.panel(progress), refresh=True)
         else:
-            self._terminal.print(Text(self.line(progress, with_evaluation=evaluated)), soft_wrap=True)
+            self._print(Text(self.line(progress, with_evaluation=evaluated)))
         self._evaluation = {name: list(values) for name, values in progress.evaluation.items()}
 
     def seconds_left(self, progress: Progress) -> float:
@@ -166,7 +197,8 @@ class Console:
         self._began = time.monotonic()
         if self._live is not None:
             before = (sys.stdout, sys.stderr)
-            self._live.start()
+            with self._unless_lost():
+                self._live.start()
             # Handlers of logging keep the stream they were made with, and would write into the middle of the display.
             for handler in logging.getLogger().handlers:
                 if isinstance(handler, logging.StreamHandler) and handler.stream in before:
@@ -182,7 +214,8 @@ class Console:
             handler.setStream(stream)
         self._redirected.clear()
         if self._live is not None:
-            self._live.stop()
+            with self._unless_lost():
+                self._live.stop()
 
 
 def clock(seconds: float) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -16,8 +18,28 @@ def available_cores() -> int:
 
 
 def available_memory() -> int:
-    """Bytes of memory that could be taken now without swapping."""
-    return int(psutil.virtual_memory().available)
+    """Bytes of memory that could be taken now without swapping, or without breaking the limit of a container or a batch job."""
+    return min([int(psutil.virtual_memory().available), *_left_in_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
+
+
+def _left_in_groups(member: Path, root: Path) -> Iterator[int]:
+    """Bytes that the limits of this process's control groups (version 2, or 1) leave; caches, which the kernel gives up, are not counted."""
+    with suppress(OSError, ValueError):
+        for line in member.read_text().splitlines():
+            _, kinds, group = line.split(":", 2)
+            if kinds and "memory" not in kinds.split(","):
+                continue
+            top, limit, used, cache = (
+                (root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+                if kinds
+                else (root, "memory.max", "memory.current", "inactive_file")
+            )
+            place = top / group.lstrip("/")
+            for folder in [place, *(parent for parent in place.parents if parent.is_relative_to(top))]:
+                with suppress(OSError, ValueError):  # no such file, or "max": no limit here
+                    facts = dict(fact.split() for fact in (folder / "memory.stat").read_text().splitlines())
+                    most, taken = (int((folder / name).read_text()) for name in (limit, used))
+                    yield max(0, most - taken + int(facts.get(cache, 0)))
 
 
 def keep_freed_memory() -> bool:

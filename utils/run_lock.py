@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import logging
 import os
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+
+log = logging.getLogger(__name__)
+
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 class RunLockError(RuntimeError):
@@ -26,6 +33,10 @@ class RunLock:
             holder = os.pread(self._file, 32, 0).decode(errors="replace").strip() or "unknown"
             self._close()
             raise RunLockError(f"The run folder {folder} is in use by process {holder}: wait for it or stop it first.") from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            log.warning("The file system of %s knows no locks (%s): make sure yourself that one process at a time uses this folder.", folder, error)
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
         # flock belongs to the open file, which a forked worker shares: an orphan would hold the lock after the run has died.
@@ -35,7 +46,8 @@ class RunLock:
     def release(self) -> None:
         """Let another process in; a second call does nothing."""
         if self._file is not None:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            with suppress(OSError):  # where there are no locks
+                fcntl.flock(self._file, fcntl.LOCK_UN)
         self._close()
 
     def _close(self) -> None:

@@ -1,4 +1,4 @@
-"""A polite end: SIGTERM and SIGINT set a flag that a loop reads where it can stop."""
+"""A polite end: SIGTERM, SIGINT and SIGHUP set a flag that a loop reads where it can stop."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import threading
 from types import FrameType
 from typing import Self
 
+ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""What schedulers, people, and terminals that are closed send to end a program."""
+
 
 class StopSignal:
-    """While entered, the first SIGTERM or SIGINT is only noted; a second one acts as it always did."""
+    """While entered, the first of these signals is only noted; a second one acts as always. SIGHUP stays ignored where it is (nohup)."""
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -17,8 +20,9 @@ class StopSignal:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # elsewhere Python lets nobody set handlers
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._previous[number] = signal.signal(number, self._note)
+            for number in ENDINGS:
+                if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP:
+                    self._previous[number] = signal.signal(number, self._note)
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:

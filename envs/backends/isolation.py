@@ -15,6 +15,8 @@ from typing import Any
 
 import psutil
 
+from utils.stop_signal import ENDINGS
+
 PR_SET_PDEATHSIG = 1
 SINGLE_THREAD: dict[str, str] = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
 """Workers are the parallelism: threads inside each of them would only fight for the same cores."""
@@ -57,10 +59,10 @@ def is_secret(name: str) -> bool:
 def isolate(own: Iterable[int], tells_where: int, dies_with_parent: bool) -> None:
     """Make this process a worker that keeps only these descriptors of the trainer's; asked by SIGUSR1 it writes its stack to `tells_where`."""
     _Place.inside = True
-    # Ctrl-C and a scheduler's SIGTERM reach the whole group; the trainer decides when its workers stop, after its checkpoint.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+    # They reach the whole group; the trainer decides when its workers stop, after its checkpoint.
+    for number in ENDINGS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)

@@ -24,6 +24,7 @@ import psutil
 from envs.backends import isolation, worker
 from envs.backends.base import BackendError, StartMethod
 from utils.machine import available_memory
+from utils.stop_signal import ENDINGS
 
 PRELOADED = ["envs.backends.worker", "envs.parallel_env_manager"]
 """Imported once, by the forkserver; each worker is then a fork of it, ready in a few milliseconds."""
@@ -168,7 +169,7 @@ def _prepared(method: str) -> Iterator[None]:
         resource_tracker.ensure_running()  # before the signals are blocked: its start unblocks them
     with _starting:
         # The forkserver and the workers keep this mask: a scheduler's SIGTERM to the whole group must leave the trainer its workers.
-        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
         script = sys.modules["__main__"]
         if method != "fork":  # or every child would run the user's script again, guarded or not
             sys.modules["__main__"] = ModuleType("__main__")

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from policies.config import plain
 from policies.learner import Learner
-from policies.run_record import group_of, headline
+from policies.run_record import changes_since, group_of, headline
 from tests.runs import metrics_of, tiny_config
 
 ROOT = Path(__file__).parents[2]
@@ -66,3 +67,17 @@ with Learner(config, Path({str(tmp_path)!r})) as learner:
     assert found["summary"]["env_steps"] == metrics_of(tmp_path)[-1]["env_steps"]
     assert "eval/held_out/return_episode_2" in found["summary"]
     assert found["config"]["env"]["family"] == "PointRobot" and "torch" in found["config"]["versions"]
+
+
+def test_a_resumed_run_goes_on_counting_its_seconds_and_tells_of_other_versions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Learner(tiny_config(train={"n_env_steps_total": 100}), tmp_path) as learner:
+        learner.watch._started -= 1000.0  # as if it had taken so long
+        learner.train()
+    with Learner(tiny_config(train={"n_env_steps_total": 240}), tmp_path) as learner:
+        learner.load()
+        assert not caplog.records
+        learner._resumed["versions"]["torch"] = "0.1"
+        assert changes_since(learner._resumed) == [f"torch 0.1 (now {torch.__version__})"]
+        learner.train()
+    seconds = [json.loads(line)["time/seconds"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert seconds == sorted(seconds) and 1000 < seconds[0] and seconds[-1] < 2000

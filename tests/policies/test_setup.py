@@ -105,3 +105,20 @@ def test_the_replay_has_an_image_on_a_device_where_it_fits(monkeypatch: pytest.M
     assert [found(asked, "mps") for asked in ReplayDevice] == [False, False, True]
     with pytest.raises(OptionError, match=r"lower train\.buffer_size \(env steps\) or use train\.replay_device=host"):
         found(ReplayDevice.device, "cuda", free=1000)
+
+
+def test_determinism_is_switched_off_again_for_the_next_job_of_a_sweep() -> None:
+    try:
+        prepare_torch(tiny_config(deterministic=True))
+        assert torch.are_deterministic_algorithms_enabled()
+        prepare_torch(tiny_config())
+        assert not torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_who_does_not_learn_needs_no_room_for_a_replay() -> None:
+    config = tiny_config(train={"buffer_size": 10**12})
+    with pytest.raises(OptionError, match="The replay needs"):
+        check_family(config)
+    assert check_family(config, learns=False).spec.name == "PointRobot"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from policies.learner import Learner
 from policies.snapshots import Snapshots
-from tests.runs import state_of, tiny_config
+from tests.runs import digest, metrics_of, state_of, tiny_config
 from utils.checkpoint import CheckpointError
+from utils.options import OptionError
 
 
 def segments_in(folder: Path) -> dict[str, int]:
@@ -78,6 +80,66 @@ def test_a_full_disk_is_a_warning_twice_and_then_the_end(tmp_path: Path, caplog:
     with Learner(tiny_config(), tmp_path) as again:
         again.load()
         assert state_of(again) == expected
+
+
+def test_one_that_does_not_learn_loads_the_agent_alone(tmp_path: Path) -> None:
+    """On any device, and without the replay, which may be larger than this machine."""
+    with Learner(tiny_config(), tmp_path) as learner:
+        learner.collect_rollouts_parallel(4)
+        learner.update(2)
+        with patch.object(Snapshots, "_device", "cuda"):
+            learner.save()
+        agent = digest(learner.agent.state_dict())
+    for segment in segments_in(tmp_path):
+        next(tmp_path.rglob(segment)).unlink()
+    with Learner(tiny_config(), tmp_path, learns=False) as learner:
+        learner.load()
+        assert digest(learner.agent.state_dict()) == agent and learner.counters.updates == 2
+        assert learner.replay.capacity == 1
+        with pytest.raises(RuntimeError, match="made to evaluate"):
+            learner.train()
+
+
+def test_what_was_drawn_on_another_device_is_not_gone_on_with(tmp_path: Path) -> None:
+    with Learner(tiny_config(), tmp_path) as learner:
+        learner.collect_rollouts_parallel(4)
+        with patch.object(Snapshots, "_device", "cuda"):
+            learner.save()
+    with Learner(tiny_config(), tmp_path) as learner, pytest.raises(CheckpointError, match=r"This run was on cuda, .* go on where there is cuda"):
+        learner.load()
+
+
+def test_after_a_save_that_failed_the_ring_may_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not written is no segment yet: a part of it may be overwritten before the next try."""
+    small = {"buffer_size": 12 * 9}
+    with Learner(tiny_config(train=small), tmp_path) as learner:
+        learner.collect_rollouts_parallel(4)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", _no_space)
+            learner.save()
+        learner.collect_rollouts_parallel(7)
+        learner.save()
+        expected = state_of(learner)
+    with Learner(tiny_config(train=small), tmp_path) as again:
+        again.load()
+        assert state_of(again) == expected
+
+
+def test_that_the_last_save_failed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Learner(tiny_config(train={"n_env_steps_total": 60}, checkpoint_every=10**6), tmp_path) as learner, monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", _no_space)
+        with pytest.raises(CheckpointError, match="No space left"):
+            learner.train()
+
+
+def test_a_run_is_not_overwritten_by_a_new_one(tmp_path: Path) -> None:
+    short = {"n_env_steps_total": 60}
+    with Learner(tiny_config(train=short), tmp_path) as learner:
+        learner.train()
+    before = metrics_of(tmp_path)
+    with Learner(tiny_config(train=short, seed=1), tmp_path) as learner, pytest.raises(OptionError, match="holds a run"):
+        learner.train()
+    assert metrics_of(tmp_path) == before != []
 
 
 def _no_space(descriptor: int) -> None:

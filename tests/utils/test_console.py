@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import logging
 import re
+import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -144,3 +146,27 @@ def test_logging_and_print_go_above_the_display(now: SimpleNamespace, monkeypatc
 
 def test_clock() -> None:
     assert [clock(value) for value in (0, 59.6, 3661, 90_061, float("nan"))] == ["0:00:00", "0:01:00", "1:01:01", "1 d 1:01:01", "-:--:--"]
+
+
+SHOWING = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.utils.test_console import PROGRESS
+from utils.console import Console
+with Console(plain_seconds=0.0) as console:
+    for _ in range(3):
+        console.message("a line " + 100_000 * "x")
+        console.update(PROGRESS)
+print("the run went on", file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("shell", ["{0} {1} | true", "{0} {1} > /dev/full"], ids=["nobody reads", "disk full"])
+def test_a_display_that_is_gone_ends_no_run(shell: str, tmp_path: Path) -> None:
+    """As with `| tee log` when Ctrl-C has ended the tee."""
+    script = tmp_path / "show.py"
+    script.write_text(SHOWING.format(root=str(Path(__file__).parents[2])))
+    command = shell.format(sys.executable, script)
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0 and "the run went on" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 from pathlib import Path
@@ -61,3 +63,14 @@ def test_a_forked_worker_that_outlives_the_holder_does_not_keep_the_lock(tmp_pat
     RunLock(tmp_path).release()
     for handle in (ready, tell_ready, wait, go):
         os.close(handle)
+
+
+def test_where_the_file_system_knows_no_locks_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_locks(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with RunLock(tmp_path):
+        assert str(tmp_path) in caplog.text and "knows no locks" in caplog.text

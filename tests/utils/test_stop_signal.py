@@ -5,13 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from utils.stop_signal import StopSignal
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.fixture(autouse=True)
+def not_under_nohup() -> Iterator[None]:
+    """Whoever started the tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_first_signal_is_noted(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with StopSignal() as stop:
@@ -38,3 +47,11 @@ def test_in_a_thread_nothing_is_touched() -> None:
     thread.start()
     thread.join()
     assert seen == [(before, None)]
+
+
+def test_under_nohup_a_closed_terminal_stays_ignored() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with StopSignal() as stop:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert stop.received is None
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

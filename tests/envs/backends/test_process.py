@@ -25,6 +25,7 @@ from envs.backends.process import ProcessBackend
 from envs.base import Layout
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from tests.toys import ACTION_DIM, CountingConfig, CountingFamily, FaultyFamily, LongTaskFamily
+from utils.stop_signal import ENDINGS
 
 METHODS = [StartMethod.forkserver, StartMethod.spawn, StartMethod.fork]
 SLOTS = 6
@@ -235,8 +236,8 @@ def test_a_signal_to_the_whole_group_leaves_the_trainer_its_workers(method: Star
     with manage(start_method=method) as manager:
         group = [*manager.pids, *([helper._forkserver_pid] if method is StartMethod.forkserver else [])]
         for pid in group:
-            os.kill(pid, signal.SIGTERM)
-            os.kill(pid, signal.SIGINT)
+            for number in ENDINGS:
+                os.kill(pid, number)
         manage(start_method=method).close()  # by now the signals have arrived
         assert method is not StartMethod.forkserver or helper._forkserver_pid in group
         manager.reset()
