@@ -33,7 +33,6 @@ from policies.setup import check_family, in_process, layout_of, memory_of, mirro
 from policies.snapshots import Snapshots
 from policies.training import Training
 from utils.checkpoint import CheckpointError
-from utils.options import OptionError
 from utils.seeding import Phase, generator
 from utils.stop_signal import StopSignal
 from utils.stopwatch import Stopwatch
@@ -68,7 +67,8 @@ class Learner:
         self._sampling = generator(config.seed, Phase.UPDATE, 0)
         self._snapshots = None
         if run_dir is not None:
-            self._snapshots = Snapshots(run_dir / "checkpoints", algorithm=self.algorithm, replay=self.replay, sampling=self._sampling)
+            folder = run_dir / "checkpoints"
+            self._snapshots = Snapshots(folder, algorithm=self.algorithm, replay=self.replay, sampling=self._sampling, agent_only=not learns)
         self.record: RunRecord | None = None
         self._resumed: dict[str, Any] = {}
         self._stop = StopSignal()
@@ -235,16 +235,16 @@ class Learner:
 
     def train(self) -> float:
         """Go on until `train.n_env_steps_total`, or a signal; the last evaluation's return in the last episode on unseen tasks."""
-        if not self.learns:
-            raise RuntimeError("This learner was made to evaluate, with learns=False.")
-        if self._snapshots is not None and self._snapshots.would_overwrite:
-            raise OptionError(f"{self.run_dir} holds a run, which a new one would overwrite: resume={self.run_dir} goes on with it.")
+        if self._snapshots is not None:
+            self._snapshots.claim()
         with self._stop, RunRecord(self.config, self.run_dir, self._resumed) as record:
             self.record = record
             record.open(self)
             Training(self).run()
-            self.save(last=True)
-            record.finish(self)
+            try:
+                self.save(last=True)
+            finally:
+                record.finish(self)
         return record.final_return
 
     def tick(self, wave: WaveResult | None = None) -> bool:
@@ -269,11 +269,10 @@ class Learner:
 
     def load(self) -> None:
         """Go on from the newest good checkpoint of the run folder."""
-        restored = None if self._snapshots is None else self._snapshots.load(agent_only=not self.learns)
+        restored = None if self._snapshots is None else self._snapshots.load()
         if restored is None:
             raise CheckpointError(f"There is no checkpoint to load in {self.run_dir}.")
-        self.counters, self.loss_sums, self._resumed = restored.counters, restored.loss_sums, restored.facts
-        self.acting = restored.acting
+        self.counters, self.loss_sums, self._resumed, self.acting = restored.counters, restored.loss_sums, restored.facts, restored.acting
         if self.learns and (changes := changes_since(restored.facts)):
             _log.warning("This checkpoint was written with %s: what follows may differ in its last bits.", ", ".join(changes))
 

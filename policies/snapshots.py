@@ -15,6 +15,7 @@ from buffers.replay import Replay
 from policies.algorithms.base import Algorithm
 from policies.progress import Counters
 from utils.checkpoint import CheckpointError, CheckpointStore
+from utils.options import OptionError
 
 MOST_FAILURES = 3
 """Saves that may fail in a row before the run stops."""
@@ -36,7 +37,10 @@ class Restored:
 class Snapshots:
     """Saves and loads one run. The replay is written incrementally: a save writes the trials that came since the last one."""
 
-    def __init__(self, folder: Path, *, algorithm: Algorithm, replay: Replay, sampling: np.random.Generator) -> None:
+    def __init__(self, folder: Path, *, algorithm: Algorithm, replay: Replay, sampling: np.random.Generator, agent_only: bool = False) -> None:
+        """With `agent_only` nothing is written, and the agent alone is loaded: on any device, and without the replay."""
+        self._folder, self._agent_only = folder, agent_only
+        self._is_ours = False
         self._store = CheckpointStore(folder)
         self._algorithm = algorithm
         self._replay = replay
@@ -44,15 +48,20 @@ class Snapshots:
         self._segments: list[tuple[int, int]] = []
         self.saved_at: tuple[str, int, int] | None = None
 
-    @property
-    def would_overwrite(self) -> bool:
-        """Whether the folder holds snapshots that were neither written nor loaded here."""
-        return self.saved_at is None and self._store.has_any
+    def claim(self) -> None:
+        """From now on snapshots are written here: an error where they would push out those of a run that was not loaded."""
+        if self._agent_only:
+            raise RuntimeError("This learner was made to evaluate, with learns=False.")
+        if not self._is_ours and self._store.has_any:
+            run = self._folder.parent
+            raise OptionError(f"{run} holds a run, which a new one would overwrite: resume={run} goes on with it.")
+        self._is_ours = True
 
     def save(
         self, counters: Counters, loss_sums: dict[str, torch.Tensor], facts: dict[str, Any], acting: dict[str, Any], *, last: bool = False
     ) -> None:
         """Write a snapshot, unless nothing has happened since the last one. If the `last` one fails, that is an error: nobody will try again."""
+        self.claim()
         now = (counters.stage, counters.env_steps, counters.updates)
         if now == self.saved_at:
             return
@@ -89,13 +98,13 @@ class Snapshots:
             segments.append((first, self._replay.num_added))
         return [segment for segment in segments if segment[1] > oldest]
 
-    def load(self, *, agent_only: bool = False) -> Restored | None:
-        """Restore the newest good snapshot; None where there is none. The agent alone can be restored on any device, without the replay."""
-        checkpoint = self._store.latest(with_segments=not agent_only)
+    def load(self) -> Restored | None:
+        """Restore the newest good snapshot; None where there is none."""
+        checkpoint = self._store.latest(with_segments=not self._agent_only)
         if checkpoint is None:
             return None
         facts = checkpoint.facts
-        if agent_only:
+        if self._agent_only:
             self._algorithm.agent.load_state_dict(checkpoint.tensors["algorithm"]["agent"])
             return Restored(Counters.from_state_dict(facts["counters"]), {}, facts, {})
         here, there = self._device, facts.get("device", self._device)
@@ -109,6 +118,7 @@ class Snapshots:
         self._sampling.bit_generator.state = facts["sampling"]
         counters = Counters.from_state_dict(facts["counters"])
         self.saved_at = (counters.stage, counters.env_steps, counters.updates)
+        self._is_ours = True
         return Restored(counters, checkpoint.tensors["loss_sums"], facts, checkpoint.tensors.get("acting", {}))
 
 

@@ -29,17 +29,16 @@ def _left_in_groups(member: Path, root: Path) -> Iterator[int]:
             _, kinds, group = line.split(":", 2)
             if kinds and "memory" not in kinds.split(","):
                 continue
-            top, limit, used, cache = (
-                (root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-                if kinds
-                else (root, "memory.max", "memory.current", "inactive_file")
+            both = root / "unified" if (root / "unified").is_dir() else root  # version 2, where version 1 is there too
+            top, limit, used, prefix = (
+                (root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_") if kinds else (both, "memory.max", "memory.current", "")
             )
             place = top / group.lstrip("/")
             for folder in [place, *(parent for parent in place.parents if parent.is_relative_to(top))]:
                 with suppress(OSError, ValueError):  # no such file, or "max": no limit here
                     facts = dict(fact.split() for fact in (folder / "memory.stat").read_text().splitlines())
                     most, taken = (int((folder / name).read_text()) for name in (limit, used))
-                    yield max(0, most - taken + int(facts.get(cache, 0)))
+                    yield max(0, most - taken + sum(int(facts.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive")))
 
 
 def keep_freed_memory() -> bool:

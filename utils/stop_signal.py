@@ -26,13 +26,13 @@ class StopSignal:
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.received = number
-        self._restore()
+        self.received = self.received or number
+        self._restore(signal.SIGTERM, signal.SIGINT)  # a terminal that closes sends SIGHUP twice, by its shell and by itself
 
-    def _restore(self) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)  # pyright: ignore[reportArgumentType] - it is what signal() gave
-        self._previous.clear()
+    def _restore(self, *numbers: int) -> None:
+        for number in numbers:
+            if number in self._previous:
+                signal.signal(number, self._previous.pop(number))  # pyright: ignore[reportArgumentType] - it is what signal() gave
 
     def __exit__(self, *_: object) -> None:
-        self._restore()
+        self._restore(*ENDINGS)

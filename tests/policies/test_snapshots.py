@@ -96,8 +96,9 @@ def test_one_that_does_not_learn_loads_the_agent_alone(tmp_path: Path) -> None:
         learner.load()
         assert digest(learner.agent.state_dict()) == agent and learner.counters.updates == 2
         assert learner.replay.capacity == 1
-        with pytest.raises(RuntimeError, match="made to evaluate"):
-            learner.train()
+        for write in (learner.train, learner.save):
+            with pytest.raises(RuntimeError, match="made to evaluate"):
+                write()
 
 
 def test_what_was_drawn_on_another_device_is_not_gone_on_with(tmp_path: Path) -> None:
@@ -137,8 +138,11 @@ def test_a_run_is_not_overwritten_by_a_new_one(tmp_path: Path) -> None:
     with Learner(tiny_config(train=short), tmp_path) as learner:
         learner.train()
     before = metrics_of(tmp_path)
-    with Learner(tiny_config(train=short, seed=1), tmp_path) as learner, pytest.raises(OptionError, match="holds a run"):
-        learner.train()
+    with Learner(tiny_config(train=short, seed=1), tmp_path) as learner:
+        learner.collect_rollouts_parallel(1)
+        for write in (learner.train, learner.save, learner.save):
+            with pytest.raises(OptionError, match="holds a run"):
+                write()
     assert metrics_of(tmp_path) == before != []
 
 

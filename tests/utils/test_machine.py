@@ -63,18 +63,18 @@ print(before, told, faults())
     assert told == "False" or int(after) < int(before) / 10
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_the_limit_of_a_container_or_a_batch_job_counts(version: int, tmp_path: Path) -> None:
-    member, top = tmp_path / "cgroup", tmp_path / ("memory" if version == 1 else ".")
+@pytest.mark.parametrize(("version", "place"), [(1, "memory"), (2, "."), (2, "unified")])
+def test_the_limit_of_a_container_or_a_batch_job_counts(version: int, place: str, tmp_path: Path) -> None:
+    member, top = tmp_path / "cgroup", tmp_path / place
     member.write_text("5:cpu:/job\n4:memory:/job/step\n" if version == 1 else "0::/job/step\n")
-    names = (
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        if version == 1
-        else ("memory.max", "memory.current", "inactive_file")
-    )
+    names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_") if version == 1 else ("memory.max", "memory.current", "")
     for folder, limit, used in ((top / "job", "5000", "3000"), (top / "job" / "step", "max", "1000")):
         folder.mkdir(parents=True)
-        for name, text in ((names[0], limit), (names[1], used), ("memory.stat", f"cache 7\n{names[2]} 500\n")):
+        for name, text in (
+            (names[0], limit),
+            (names[1], used),
+            ("memory.stat", f"cache 7\n{names[2]}inactive_file 300\n{names[2]}active_file 200\n"),
+        ):
             (folder / name).write_text(text)
     assert list(_left_in_groups(member, tmp_path)) == [2500]
     assert list(_left_in_groups(tmp_path / "no groups here", tmp_path)) == []

@@ -36,6 +36,15 @@ def test_a_second_interrupt_acts_as_always() -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.parametrize("first", [signal.SIGHUP, signal.SIGINT])
+def test_a_terminal_that_closes_says_so_twice(first: signal.Signals) -> None:
+    with StopSignal() as stop:
+        for number in (first, signal.SIGHUP, signal.SIGHUP):
+            os.kill(os.getpid(), number)
+        assert stop.received == first
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
 def test_in_a_thread_nothing_is_touched() -> None:
     before, seen = signal.getsignal(signal.SIGTERM), []
 
