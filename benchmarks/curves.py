@@ -39,7 +39,7 @@ class Point:
     """What all these evaluations took of them."""
     updates: int
     returns: list[float]
-    """By episode index, on held-out tasks."""
+    """By episode index, on the test list."""
 
     @property
     def trial_return(self) -> float:
@@ -94,7 +94,7 @@ def by_name(runs: Iterable[Curve]) -> dict[str, list[Curve]]:
 
 
 def summary_of(runs: Iterable[Curve]) -> dict[str, Any]:
-    """For each recipe: its last held-out returns, and for each mark the seeds that reached it, when."""
+    """For each recipe: its last returns, and for each mark the seeds that reached it, when."""
     return {name: _summary(seeds) for name, seeds in by_name(runs).items()}
 
 
@@ -117,7 +117,7 @@ def _summary(seeds: Sequence[Curve]) -> dict[str, Any]:
 
 def table_of(runs: Iterable[Curve]) -> Table:
     """What the runs of each recipe reached, and when."""
-    table = Table(title="held-out return", title_justify="left")
+    table = Table(title="return on test tasks", title_justify="left")
     for title in ("recipe", "seeds", "per trial", "by episode", "minutes", "env steps", "env-steps/s", "updates/s", "others' cores", "to a mark"):
         table.add_column(title, justify="left" if title in ("recipe", "by episode", "to a mark") else "right")
     for name, seeds in by_name(runs).items():
@@ -179,7 +179,7 @@ def draw(path: Path, runs: Iterable[Curve]) -> None:
     for row, (family, recipes) in zip(rows, families.items(), strict=True):
         for panel, axis in zip(row, ("seconds", "env_steps"), strict=True):
             _draw_panel(panel, recipes, axis)
-        row[0].set_ylabel("held-out return per trial", color=INK)
+        row[0].set_ylabel("return per trial on test tasks", color=INK)
         row[0].set_title(family, fontsize=11, color=INK, loc="left", fontweight="bold")
         row[0].legend(frameon=False, fontsize=9)
     aside = path.with_name(f".{path.name}")
@@ -208,9 +208,11 @@ def _draw_panel(panel: Axes, recipes: Mapping[str, Sequence[Curve]], axis: str) 
             panel.plot(place, mean, color=colour, linewidth=0.7 if thin else 2 if together or len(seeds) == 1 else 1.4, label=label, zorder=3)
             panel.fill_between(place, mean - half, mean + half, color=colour, alpha=0.18, linewidth=0, zorder=2)
     if axis == "env_steps":
+        panel.set_xscale("log")  # recipes differ a hundredfold in them
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    else:
+        panel.set_xlim(left=0)
     panel.set_xlabel("minutes" if axis == "seconds" else "env steps", color=INK)
-    panel.set_xlim(left=0)
     panel.grid(axis="y", color="#e6e6e6", linewidth=0.8)
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)

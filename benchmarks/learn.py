@@ -1,4 +1,4 @@
-"""How long learning takes: wall-clock time and env steps to a held-out return, each run by `main.py` itself, one after another.
+"""How long learning takes: wall-clock time and env steps to a return on test tasks, each run by `main.py` itself, one after another.
 
     python -m benchmarks.learn                                       what the default recipe is chosen by: the demo by SAC and by PPO
     python -m benchmarks.learn --recipe ant_dir_ppo --seeds 0 1 2 --minutes 60 --mark 2318 2608
@@ -6,7 +6,7 @@
     python -m benchmarks.learn --show                                the table and the picture again, of what has been recorded
 
 A recipe is a file of configs/experiment, or one of those that this module names. A run is ended when its minutes are over, or its env steps are
-taken. Its curve is the mean return on held-out tasks, by episode index, of each of its evaluations; a mark is reached by the first of them whose
+taken. Its curve is the mean return on the test list, by episode index, of each of its evaluations; a mark is reached by the first of them whose
 sum over the trial's episodes is as high, whatever comes later. The clock is the run's own: it starts when the learner is made (a few seconds after
 the command) and goes on through evaluations and checkpoints, for which people wait too; what evaluations took of it is told beside it.
 Every run is kept in benchmarks/results/learn.json by its name and seed, in place of an older one of that name and seed.
@@ -204,7 +204,7 @@ def _show(reader: Reader, lines: list[dict[str, Any]], console: Console, title: 
         point = point_of(line)
         if point is not None:
             returns = " ".join(f"{value:.4g}" for value in point.returns)
-            console.print(f"{where}, held-out return {point.trial_return:.4g} ({returns})", highlight=False, soft_wrap=True)
+            console.print(f"{where}, return on test tasks {point.trial_return:.4g} ({returns})", highlight=False, soft_wrap=True)
 
 
 def recorded(name: str, recipe: Recipe, seed: int, asked: argparse.Namespace, console: Console) -> Run:
@@ -264,7 +264,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="+", default=[], metavar="WORD", help="options of main.py that differ from the recipe's")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--minutes", type=float, help="of every run, from its command on; default: until its env steps are taken")
-    parser.add_argument("--mark", nargs="+", type=float, help="held-out returns per trial, the sum of its episodes; default: the recipe's")
+    parser.add_argument("--mark", nargs="+", type=float, help="returns per trial on test tasks, the sum of its episodes; default: the recipe's")
     parser.add_argument("--folder", type=Path, default=Path("outputs/learn"), help="where the runs' folders are made")
     parser.add_argument("--results", type=Path, default=RESULTS, help="the file that the runs are kept in")
     parser.add_argument("--show", action="store_true", help="run nothing")
