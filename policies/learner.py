@@ -241,10 +241,8 @@ class Learner:
             self.record = record
             record.open(self)
             Training(self).run()
-            try:
-                self.save(last=True)
-            finally:
-                record.finish(self)
+            self.save(last=True)
+            record.finish(self)
         return record.final_return
 
     def tick(self, wave: WaveResult | None = None) -> bool:

@@ -23,22 +23,31 @@ def available_memory() -> int:
 
 
 def _left_in_groups(member: Path, root: Path) -> Iterator[int]:
-    """Bytes that the limits of this process's control groups (version 2, or 1) leave; caches, which the kernel gives up, are not counted."""
+    """Bytes that the limits of this process's control groups (version 2, or 1) leave."""
     with suppress(OSError, ValueError):
         for line in member.read_text().splitlines():
             _, kinds, group = line.split(":", 2)
-            if kinds and "memory" not in kinds.split(","):
+            if not kinds:
+                top, names = root / "unified" if (root / "unified").is_dir() else root, _GROUP_FILES[2]
+            elif "memory" in kinds.split(","):
+                top, names = root / "memory", _GROUP_FILES[1]
+            else:
                 continue
-            both = root / "unified" if (root / "unified").is_dir() else root  # version 2, where version 1 is there too
-            top, limit, used, prefix = (
-                (root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_") if kinds else (both, "memory.max", "memory.current", "")
-            )
             place = top / group.lstrip("/")
             for folder in [place, *(parent for parent in place.parents if parent.is_relative_to(top))]:
                 with suppress(OSError, ValueError):  # no such file, or "max": no limit here
-                    facts = dict(fact.split() for fact in (folder / "memory.stat").read_text().splitlines())
-                    most, taken = (int((folder / name).read_text()) for name in (limit, used))
-                    yield max(0, most - taken + sum(int(facts.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive")))
+                    yield _left_in(folder, *names)
+
+
+_GROUP_FILES = {1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"), 2: ("memory.max", "memory.current", "")}
+"""By version: the limit, what is used of it, and how the names of `memory.stat` begin."""
+
+
+def _left_in(group: Path, limit: str, used: str, prefix: str) -> int:
+    """What a group may still take; caches of files, which the kernel gives up, count as free."""
+    facts = dict(fact.split() for fact in (group / "memory.stat").read_text().splitlines())
+    caches = sum(int(facts.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive"))
+    return max(0, int((group / limit).read_text()) - int((group / used).read_text()) + caches)
 
 
 def keep_freed_memory() -> bool:
