@@ -81,8 +81,12 @@ def _resume(learner: Learner) -> float:
 
 
 def _evaluate(learner: Learner) -> float:
+    from policies.film import film
+
     learner.load()
     print(learner.report())
+    for path in film(learner):
+        print(f"film: {path}")
     return 0.0
 
 

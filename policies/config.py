@@ -47,8 +47,8 @@ class TrainConfig:
     num_rollouts_per_iter: int = option(24, "trials collected in each iteration of an off-policy algorithm", low=1)
     num_env_steps_per_iter: int | None = option(
         None,
-        "env steps after which an iteration starts no more trials, so that it takes a trial for every slot at least; it ends before them where "
-        "trials are shorter than a tenth of their longest; null: off-policy num_rollouts_per_iter, on-policy a long trial's for every slot",
+        "env steps to collect in an iteration: once they are taken no trial starts, and those that run end (at least a trial for every slot; fewer "
+        "steps where trials are shorter than a tenth of k H); null: on-policy num_slots k H, off-policy num_rollouts_per_iter trials instead",
         low=1,
     )
     num_init_rollouts_pool: int = option(
@@ -71,6 +71,7 @@ class EvaluationConfig:
     episodes_per_trial: int | None = option(None, "episodes in a trial of evaluation; null takes as many as in training", low=1)
     trials_per_task: int = option(1, "trials of every task of a list", low=1)
     stochastic: bool = option(False, "evaluate with sampled actions too")
+    films: int = option(0, "trials of the test list to draw at the end of a run, or with evaluate=: film_1.gif, film_2.gif, ... in its folder", low=0)
 
 
 class Overlap(Enum):
@@ -103,7 +104,9 @@ class Config:
     learner: LearnerConfig
     wandb: WandbConfig
     num_parallel_workers: int | None = option(
-        None, "worker processes or threads; in place of a single one, backend=auto mostly takes this process; null: as the backend needs", low=1
+        None,
+        "worker processes (threads with backend=thread); 1 with backend=auto mostly means stepping in this process; null: the backend decides",
+        low=1,
     )
     num_slots: int | None = option(
         None, "N, environments stepped together, part of the experiment; null: 64, or off-policy num_rollouts_per_iter if that is less", low=1

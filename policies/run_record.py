@@ -19,6 +19,7 @@ import torch
 
 from policies.config import Config, plain, save
 from policies.evaluation import curves_of, evaluation_table, held_out_name
+from policies.film import film
 from utils.console import Console, Progress
 from utils.logger import Logger
 from utils.machine import describe, resident_bytes
@@ -167,6 +168,7 @@ class RunRecord:
             lines.append(f"W&B          {self._wandb.place}")
         if draw_curves(self._folder, learner):
             lines.insert(0, f"picture      {self._folder / PICTURE}")
+        lines += [f"film         {path}" for path in film(learner)]
         lines += [
             f"resume       python main.py {shlex.quote(f'resume={self._folder}')}",
             f"evaluate     python main.py {shlex.quote(f'evaluate={self._folder}')}",
