@@ -56,7 +56,7 @@ class Loop:
 class ConstantActor:
     """Always the same action: nothing but the environments takes time."""
 
-    def seat(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
+    def for_group(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
         actions = np.zeros_like(group.rows.prev_action)
         return lambda noise: actions
 

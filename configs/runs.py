@@ -28,6 +28,12 @@ MAY_CHANGE = {
 """For each way to continue: options, or sections with a dot at the end, that may differ from what the run recorded."""
 
 
+def load_run(run_dir: Path | str, words: Sequence[str] = (), *, way: str = "evaluate") -> tuple[Config, Path]:
+    """The checked config and the folder of a run on disk, to evaluate or to resume, with what these words change."""
+    with Composer() as composer:
+        return continued(composer, way, composer.parse([f"{way}={run_dir}", *words]))
+
+
 def recorded(run_dir: Path, way: str) -> DictConfig:
     """The typed config that a run folder records."""
     record = run_dir / RECORD

@@ -10,8 +10,7 @@ from envs.backends.base import BackendError
 from envs.backends.launch import check_startable
 from envs.checks import check_settings
 from envs.meta import FAMILIES
-from policies.agents.agent import NOTHING_TO_SHARE
-from policies.agents.base import Arch, Encoders
+from policies.agents.base import Arch
 from policies.algorithms import ALGORITHMS
 from policies.config import Config, DeviceName, Overlap
 from policies.memory import MEMORIES
@@ -95,8 +94,6 @@ def _inputs(config: Config) -> Iterator[str]:
     agent = config.agent
     if agent.arch is not Arch.Markov and not agent.action_embedding + agent.reward_embedding + agent.obs_embedding:
         yield "The memory would read nothing: one of agent.action_embedding, agent.reward_embedding and agent.obs_embedding must be more than 0."
-    if agent.arch is Arch.Memory_Markov and agent.encoders is Encoders.shared:
-        yield NOTHING_TO_SHARE
 
 
 def _machine(config: Config) -> Iterator[str]:

@@ -231,6 +231,11 @@ class Layout:
             rows.obs[slots, at : at + size] = values[key]
             at += size
 
+    def raise_flag(self, obs: Obs) -> None:
+        """Set the new-episode flag in one slot's observation, if it has one: the last part, or the last number of a vector."""
+        if self.with_flag:
+            (obs[self.FLAG_KEY] if isinstance(obs, dict) else obs[-1:])[...] = 1.0
+
 
 def uniform_actions(rng: np.random.Generator, space: ActionSpace, n: int) -> NDArray[Any]:
     """[n, ...] uniform draws from an action space."""

@@ -103,18 +103,19 @@ class ParallelEnvManager:
         blocks, self._families = _blocks(families, num_envs)
         self.num_envs = blocks[-1].stop
         with_flag = episodes_per_trial > 1 if new_episode_flag is None else new_episode_flag
-        self._layout = Layout(self._families[0].spec, with_task=oracle, with_flag=with_flag)
+        self.layout = Layout(self._families[0].spec, with_task=oracle, with_flag=with_flag)
+        """What stands where in an observation."""
         self._config = backend or BackendConfig()
         self._rng = np.random.default_rng(seed)
         name = backend_name(self._config.name, num_workers)
         check_settings(self._config, name, self.num_envs, num_workers=num_workers, num_groups=num_groups, deterministic=deterministic)
-        self._backend: Backend = BACKENDS[name](blocks, self._layout, num_workers=num_workers, num_groups=num_groups, config=self._config)
+        self._backend: Backend = BACKENDS[name](blocks, self.layout, num_workers=num_workers, num_groups=num_groups, config=self._config)
         self.rows: Rows = self._backend.rows
         for block, label in zip(blocks, _labels(blocks), strict=True):
             self.rows.label[block.start : block.stop] = label
         horizon = max_episode_steps or self._families[0].config.max_episode_steps
         self._clock = TrialClock(self.rows, episodes_per_trial=episodes_per_trial, max_episode_steps=horizon)
-        self._stepper = Stepper(self._backend, self._layout, self._clock, self._config, num_groups=num_groups, strict=deterministic)
+        self._stepper = Stepper(self._backend, self.layout, self._clock, self._config, num_groups=num_groups, strict=deterministic)
         self._finalizer = weakref.finalize(self, self._stepper.close)
 
     # -- what it is ----------------------------------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ class ParallelEnvManager:
     @property
     def spec(self) -> EnvSpec:
         """What the family reports of itself."""
-        return self._layout.spec
+        return self.layout.spec
 
     @property
     def family(self) -> TaskFamily:
@@ -147,7 +148,7 @@ class ParallelEnvManager:
     @property
     def single_observation_space(self) -> spaces.Box | spaces.Dict:
         """One slot's observation: the family's, the task when `oracle`, the new-episode flag when k > 1."""
-        return self._layout.obs_space
+        return self.layout.obs_space
 
     @property
     def single_action_space(self) -> ActionSpace:

@@ -84,7 +84,8 @@ class Boundary(Enum):
     """What the single environment shows between two episodes of a trial.
 
     `reset_obs`: the last row of the episode, then (after one ignored action) the start row of the next. `legacy`: only the last row, as the
-    published wrappers did; the start observation is hidden in `info["start_state"]`, and the first action is taken without seeing it.
+    published wrappers did, with the new-episode flag raised on it where there is one; the start observation is hidden in
+    `info["start_state"]`, and the first action is taken without seeing it.
     """
 
     reset_obs = "reset_obs"
@@ -139,7 +140,7 @@ class VariBadWrapper(gymnasium.Env[Any, Any]):
             self._manager.step(np.asarray(action)[None])
             self._arrived(trial_end=False)
             info["start_state"] = self._obs()
-            obs = self._with_flag(obs)
+            self._manager.layout.raise_flag(obs)
         return obs, reward, terminated and trial_end, truncated and trial_end, info
 
     def render(self) -> Any:
@@ -158,13 +159,6 @@ class VariBadWrapper(gymnasium.Env[Any, Any]):
     def _obs(self) -> Any:
         obs = self._manager.rows.obs
         return {key: part[0].copy() for key, part in obs.items()} if isinstance(obs, dict) else obs[0].copy()
-
-    def _with_flag(self, obs: Any) -> Any:
-        if isinstance(obs, dict):
-            obs["new_episode"][:] = 1.0
-        else:
-            obs[-1] = 1.0
-        return obs
 
     def _info(self) -> dict[str, Any]:
         return self._manager.info_of(0)

@@ -189,9 +189,10 @@ class Learner:
         return {name: float(value) / num_updates for name, value in sums.items()}
 
     def update_once(self, watch: Stopwatch | None = None) -> dict[str, torch.Tensor]:
-        """One update; its metrics, still on the device. A watch is for a thread of its own, where the learner's has another story to tell.
+        """One update; its metrics, still on the device. `watch`: whose laps it counts, where it runs in a thread of its own.
 
-        On-policy, it knows the rows as the policy saw them that acted: only then are they taken into the normalisation.
+        On-policy, the normaliser takes the batch in only after the update, which so reads the rows exactly as the policy that acted did.
+        Off-policy it has taken them in when they were collected (policies/collection.py).
         """
         watch = watch or self.watch
         batch = self.replay.sample(self.needs, self._sampling)
@@ -234,7 +235,7 @@ class Learner:
         return evaluation_table(metrics, self.family.spec)
 
     def train(self) -> float:
-        """Go on until `train.n_env_steps_total`, or a signal; the last evaluation's return in the last episode on unseen tasks."""
+        """Go on until `train.n_env_steps_total`, or a signal; the return in the last episode on the test list, at the last evaluation."""
         if self._snapshots is not None:
             self._snapshots.claim()
         with self._stop, RunRecord(self.config, self.run_dir, self._resumed) as record:

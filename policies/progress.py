@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from policies.rollout import WaveResult
 RECENT = 100
 
 
-class Stage(Enum):
+class Stage(StrEnum):
     """What comes next; a run can stop and resume before each."""
 
     random_pool = "random_pool"
@@ -27,7 +27,7 @@ class Stage(Enum):
 class Counters:
     """Everything that decides what a run does next, apart from tensors and the replay."""
 
-    stage: str = Stage.random_pool.value
+    stage: Stage = Stage.random_pool
     iteration: int = 0
     env_steps: int = 0
     trials: int = 0
@@ -73,7 +73,7 @@ class Counters:
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any]) -> Counters:
         """The inverse."""
-        return cls(**state)
+        return cls(**{**state, "stage": Stage(state["stage"])})
 
 
 def by_episode(prefix: str, values: np.ndarray[Any, Any]) -> dict[str, float]:

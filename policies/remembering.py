@@ -47,9 +47,9 @@ class ReadAlong:
     acts: Actor
     reads: Actor
 
-    def seat(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
+    def for_group(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
         """Both, for this group."""
-        acts, reads = self.acts.seat(manager, group), self.reads.seat(manager, group)
+        acts, reads = self.acts.for_group(manager, group), self.reads.for_group(manager, group)
         ignored = self.reads.draw_noise(np.random.default_rng(0), group.size)
 
         def act(noise: NDArray[Any]) -> NDArray[Any]:

@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import ActionSpace, Layout, Rows, uniform_actions
+from envs.base import ActionSpace, Rows, uniform_actions
 from envs.gym_spaces import MASK_KEY, allowed_choices
 from envs.parallel_env_manager import ParallelEnvManager, SlotGroup, Start
 from policies.agents.agent import Agent
@@ -120,7 +120,7 @@ Act = Callable[[NDArray[Any]], NDArray[Any]]
 class Actor(Protocol):
     """Who chooses actions in a wave."""
 
-    def seat(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
+    def for_group(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
         """Who acts for this group during one wave, with a memory of its own."""
         ...
 
@@ -157,7 +157,7 @@ class AgentActor:
         self._device = device
         self._deterministic = deterministic
 
-    def seat(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
+    def for_group(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
         live, reward = group.rows, np.zeros(group.size, np.float32)
         obs = {key: torch.from_numpy(part) for key, part in live.obs.items()} if isinstance(live.obs, dict) else torch.from_numpy(live.obs)
         # Views of the live rows: made once, and always up to date.
@@ -167,6 +167,7 @@ class AgentActor:
         staging = None if self._device == "cpu" else Staging(parts, self._device)
         state = self._agent.initial_state(group.size)
 
+        @torch.inference_mode()
         def act(noise: NDArray[Any]) -> NDArray[Any]:
             nonlocal state
             reward[:] = live.reward
@@ -196,7 +197,7 @@ class RandomActor:
     def __init__(self, space: ActionSpace) -> None:
         self._space = space
 
-    def seat(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
+    def for_group(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
         space, obs = self._space, group.rows.obs
         if isinstance(space, spaces.Box):
             return lambda noise: noise
@@ -208,19 +209,6 @@ class RandomActor:
         if not isinstance(space, spaces.Box):
             return rng.random((num_rows, *(space.shape or ())))
         return uniform_actions(rng, space, num_rows)
-
-
-class OracleActor:
-    """The family's analytic or scripted policy, which is told the task."""
-
-    def seat(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
-        family, rows = manager.family, group.rows
-        own = Layout(manager.spec).part(rows, 0, group.size) if isinstance(rows.obs, dict) else rows
-        obs = own.obs if isinstance(own.obs, dict) else own.obs[:, : (manager.spec.obs_space.shape or (0,))[0]]
-        return lambda noise: family.oracle_action(obs, rows.task, rows.info)
-
-    def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[Any]:
-        return np.zeros((num_rows, 1), np.float32)
 
 
 def run_wave(
@@ -247,28 +235,27 @@ def run_wave(
     wave, watch = _Wave(manager, actor, plan, keeper), watch or Stopwatch()
     if sink is not None:
         sink.reserve(len(plan))
-    with torch.inference_mode():
-        playing = wave.begin()
-        watch.lap("env")
-        while playing:
-            for seat in tuple(playing):
-                seat.wait()
-                watch.lap("env")
-                slots = seat.count()
-                watch.lap("other")
-                actions = seat.act()
-                watch.lap("act")
-                if sink is not None:
-                    sink.write(seat.trial[slots], seat.time[slots], seat.group.rows, slots, actions)
-                    watch.lap("buffer")
-                if not seat.go_on(actions):
-                    playing.remove(seat)
-                watch.lap("env")
-            if playing and tick(wave.result):
-                manager.abandon()
-                if sink is not None:
-                    sink.discard(wave.started)
-                raise WaveInterrupted
+    playing = wave.begin()
+    watch.lap("env")
+    while playing:
+        for seat in tuple(playing):
+            seat.wait()
+            watch.lap("env")
+            slots = seat.count()
+            watch.lap("other")
+            actions = seat.act()
+            watch.lap("act")
+            if sink is not None:
+                sink.write(seat.trial[slots], seat.time[slots], seat.group.rows, slots, actions)
+                watch.lap("buffer")
+            if not seat.go_on(actions):
+                playing.remove(seat)
+            watch.lap("env")
+        if playing and tick(wave.result):
+            manager.abandon()
+            if sink is not None:
+                sink.discard(wave.started)
+            raise WaveInterrupted
     if sink is not None:
         sink.commit(wave.rows_of_trial[: wave.started])
         watch.lap("buffer")
@@ -316,7 +303,7 @@ class _Seat:
         self.time = np.full(group.size, -1)
         """[n] the number of the slot's row in its trial."""
         self._index = np.arange(group.size)
-        self._act = wave.actor.seat(manager, group)
+        self._act = wave.actor.for_group(manager, group)
         like = wave.actor.draw_noise(np.random.default_rng(0), 1)
         self._noise = np.zeros((group.size, manager.rows_per_trial, *like.shape[1:]), like.dtype)
         self._return, self._length, self._succeeded = np.zeros(group.size), np.zeros(group.size, np.int64), np.zeros(group.size, np.bool_)

@@ -31,10 +31,10 @@ class Training:
         stages = {Stage.random_pool: self._fill_pool, Stage.collect: self._collect, Stage.update: self._update, Stage.evaluate: self._conclude}
         counters = self._learner.counters
         while self._learner.stop_signal is None:
-            if counters.stage == Stage.collect.value and counters.env_steps >= self._config.train.n_env_steps_total:
+            if counters.stage == Stage.collect and counters.env_steps >= self._config.train.n_env_steps_total:
                 return
             try:
-                stages[Stage(counters.stage)]()
+                stages[counters.stage]()
             except WaveInterrupted:
                 return
 
@@ -45,7 +45,7 @@ class Training:
         if num:
             self._note("pool", learner.collect(num, True, learner.train_env_parallel))
         if learner.needs.on_policy:
-            learner.counters.stage = Stage.evaluate.value
+            learner.counters.stage = Stage.evaluate
         else:
             self._earn_updates(learner.counters.env_steps)
 
@@ -62,7 +62,7 @@ class Training:
         if self._side_by_side is None:
             return
         if counters.env_steps < self._config.train.n_env_steps_total:
-            counters.stage = Stage.evaluate.value  # they are made beside the next wave
+            counters.stage = Stage.evaluate  # they are made beside the next wave
         else:
             self._side_by_side.keep_agent()  # who would play the next wave, should the run be prolonged
 
@@ -80,7 +80,7 @@ class Training:
 
     def _earn_updates(self, env_steps: int) -> None:
         counters = self._learner.counters
-        counters.stage = Stage.update.value
+        counters.stage = Stage.update
         if self._learner.needs.on_policy:
             counters.updates_due = 1
             return
@@ -95,7 +95,7 @@ class Training:
                 return
             self._update_once()
         self._learner.guard.settle()
-        counters.stage = Stage.evaluate.value
+        counters.stage = Stage.evaluate
 
     def _update_once(self, watch: Stopwatch | None = None) -> None:
         counters, sums = self._learner.counters, self._learner.loss_sums
@@ -117,7 +117,7 @@ class Training:
         learner.loss_sums.clear()
         counters.record = {}
         counters.updates_in_record = 0
-        counters.stage = Stage.collect.value
+        counters.stage = Stage.collect
         if counters.env_steps >= counters.next_checkpoint:
             counters.next_checkpoint = _after(counters.env_steps, self._config.checkpoint_every)
             learner.save()

@@ -23,7 +23,7 @@ class PolicyHead(nn.Module):
         self.net = net_of(sizes, self.join, actions.outputs, last_gain)
 
     def forward(self, seen: Seen) -> Distribution:
-        """[...]."""
+        """The policy at rows [..., F]."""
         return self._actions.distribution(self.net(*self.join(seen)), seen.mask)
 
 
@@ -37,7 +37,7 @@ class GaussianHead(nn.Module):
         self.log_std = nn.Parameter(torch.full((sizes.action,), log(deviation)))
 
     def forward(self, seen: Seen) -> Gaussian:
-        """[...]."""
+        """The policy at rows [..., F]."""
         return Gaussian(self.net(*self.join(seen)), self.log_std)
 
 
@@ -50,7 +50,7 @@ class ValueHead(nn.Module):
         self.net = net_of(sizes, self.join, 1, last_gain=1.0)
 
     def forward(self, seen: Seen) -> Tensor:
-        """[...]."""
+        """[...] the estimates of rows [..., F]."""
         return self.net(*self.join(seen)).squeeze(-1)
 
 
@@ -64,7 +64,7 @@ class DeterministicHead(nn.Module):
         self.net = net_of(sizes, self.join, actions.dim)
 
     def forward(self, seen: Seen) -> Noisy:
-        """[...]."""
+        """The policy at rows [..., F]."""
         return Noisy(torch.tanh(self.net(*self.join(seen))), self._deviation)
 
 
@@ -81,7 +81,7 @@ class EpsilonGreedyHead(nn.Module):
         self.register_buffer("epsilon", torch.zeros(()))
 
     def forward(self, seen: Seen) -> EpsilonGreedy:
-        """[...]."""
+        """The policy at rows [..., F]."""
         return EpsilonGreedy(self.critic(seen).mean(0), self.epsilon, self._start, seen.mask)
 
 

@@ -38,7 +38,7 @@ class AlgorithmConfig:
     discount: float = option(0.99, "gamma, per env step", low=0, high=1)
     learning_rate: float = option(3e-4, "step size of the optimisers", above=0)
     encoder_learning_rate: float | None = option(
-        None, "step size of embeddings and memories, of which a hundredth of the others' steadies long training (RESeL); null takes theirs", above=0
+        None, "step size of embeddings and memories; null: learning_rate. A hundredth of that steadies long training (RESeL)", above=0
     )
 
 

@@ -56,7 +56,7 @@ class DiscreteSAC(SoftActorCritic):
         return Agent(spec, partial(QOfChoicesHead, critics=config.critics))
 
     def soft_value(self, critic: At, actor: At, temperature: Tensor, believed: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """Over all actions."""
+        """V as an exact sum over all actions."""
         log_probs = actor().log_probs
         probs = log_probs.exp()
         log_prob = (probs * log_probs).sum(-1)

@@ -60,15 +60,17 @@ class OffPolicyConfig(AlgorithmConfig):
     burn_in: int = option(0, "rows before a window that its memory reads first, and that do not train", low=0)
     window_start: WindowStart = option(
         WindowStart.zero,
-        "before that, the memory is empty (zero), or the actor's holds what it held when it acted there (stored, as R2D2; with "
-        "agent.encoders=separate the critic's, which never acted, is empty: let it burn in)",
+        "what the memory holds before the first row that it reads: zero, nothing; stored, what the actor's held there while it collected "
+        "(R2D2). With agent.encoders=separate the critic's never acted and starts with nothing: give it a burn_in",
     )
     state_every: int | None = option(
-        None, "with stored: rows between those before which it is, and at which windows and their burn-in begin; null: half a window", low=1
+        None,
+        "with window_start=stored: what the actor remembers is kept before every so many rows, where windows and burn-ins start; null: half a window",
+        low=1,
     )
     tau: float = option(0.005, "how far the target critic moves towards the critic in each update", above=0, high=1)
     critics: int = option(2, "estimates of Q, each by a head of its own", low=1)
-    critics_in_target: int = option(2, "the smallest of so many of them, drawn in each update, is believed in targets (REDQ: 2 of 10)", low=1)
+    critics_in_target: int = option(2, "targets take the smallest of so many critics, drawn anew in each update (REDQ: 2 of 10)", low=1)
     max_grad_norm: float | None = option(None, "clip the gradient norms of actor and critic; null does not", above=0)
 
 
@@ -109,7 +111,7 @@ class OffPolicy(Algorithm):
 
     config: Any
     target_policy: ClassVar[bool] = False
-    """Do targets ask a policy that follows by tau, or the policy as it is?"""
+    """True: targets ask a target policy that follows by tau (TD3). False: the policy as it is (SAC)."""
 
     def __init__(self, config: Any, agent: Agent, *, seed: int) -> None:
         self.config = config
@@ -122,7 +124,7 @@ class OffPolicy(Algorithm):
         self.policy_delay = config.policy_delay if isinstance(config, ActorCriticConfig) else 1
         self.updates = 0
         self.policy_metrics: dict[str, Tensor] = {}
-        """Of the last update in which the policy learned."""
+        """Metrics of the last update in which the policy learned."""
         self.parameters: dict[str, list[Tensor]] = {}
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         for name, owned in agent.owned().items():

@@ -106,7 +106,7 @@ class PPO(Algorithm):
 
     @classmethod
     def problems(cls, config: PPOConfig, agent: AgentConfig) -> Iterator[str]:
-        """Those of all, and one of its own."""
+        """The checks of every algorithm, and one about windows."""
         yield from super().problems(config, agent)
         if config.window == 1 and agent.task_inference.weight:
             yield "agent.task_inference predicts the steps between rows, and a window of algorithm.window=1 has one row: use at least 2."

@@ -42,7 +42,7 @@ class SAC(SoftActorCritic):
         return Agent(spec, partial(QHead, critics=config.critics))
 
     def soft_value(self, critic: At, actor: At, temperature: Tensor, believed: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """Of one action at every row."""
+        """V estimated from one sampled action at every row."""
         noise = torch.randn(len(actor.seen.obs), self.agent.actions.dim, generator=self.generator, device=self.device)
         action, log_prob = actor().sample_with_log_prob(noise)
         return believed(critic(action)) - temperature * log_prob, log_prob

@@ -55,7 +55,7 @@ class SoftActorCritic(OffPolicy):
         """The entropy (nats) that the temperature aims at; a number, or [M]."""
 
     def next_value(self, critic: At, actor: At) -> Tensor:
-        """By the smallest of the critics that count."""
+        """The soft value, by the smallest of the critics that count."""
         return self.soft_value(critic, actor, self.log_temperature.exp(), self.smallest)[0]
 
     def policy_losses(self, critic: At, actor: At) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -49,7 +49,7 @@ class TD3(OffPolicy):
         return Agent(spec, partial(QHead, critics=config.critics), partial(DeterministicHead, deviation=config.exploration_noise))
 
     def next_value(self, critic: At, actor: At) -> Tensor:
-        """Of the target policy's action, with noise."""
+        """The smallest target critic at the target policy's action plus clipped noise."""
         action = actor().mode()
         noise = torch.randn(action.shape, generator=self.generator, device=self.device) * self.config.target_noise
         limit = self.config.target_noise_clip
@@ -60,6 +60,6 @@ class TD3(OffPolicy):
         return critic(action)
 
     def policy_losses(self, critic: At, actor: At) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The first critic's hill."""
+        """The actor climbs the first critic (where the mean is taken of all critics: that mean)."""
         q: Tensor = critic(actor().mode())
         return {"actor": -(q[0] if self.all_count else q).mean()}, {}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from configs.compose import Composer
-from configs.runs import MAY_CHANGE, continued, recorded
+from configs.compose import WAYS, Composer, load
+from configs.runs import MAY_CHANGE, continued, load_run, recorded
 from policies.config import RECORD, Config, save
 from utils.options import OptionError
 
@@ -29,6 +29,21 @@ def again(composer: Composer, run_dir: Path, words: str = "", way: str = "resume
 @pytest.mark.parametrize("way", MAY_CHANGE)
 def test_a_run_comes_back_as_it_was(composer: Composer, run_dir: Path, way: str) -> None:
     assert again(composer, run_dir, way=way) == composer.config(composer.parse(STARTED))
+
+
+def test_scripts_get_the_config_of_a_run_by_its_folder(tmp_path: Path) -> None:
+    save(load(STARTED), tmp_path)
+    config, folder = load_run(tmp_path, ["evaluation.episodes_per_trial=4"])
+    assert folder == tmp_path and config.evaluation.episodes_per_trial == 4
+    config.evaluation.episodes_per_trial = None
+    assert config == load(STARTED)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_script_that_loads_a_run_as_if_it_were_new_is_told_how(way: str, tmp_path: Path) -> None:
+    assert way in MAY_CHANGE
+    with pytest.raises(OptionError, match=r"configs\.runs\.load_run"):
+        load([f"{way}={tmp_path}"])
 
 
 def test_a_folder_is_taken_from_where_one_stands(composer: Composer, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,15 @@ def test_the_legacy_boundary_hides_the_start_row() -> None:
     env.close()
 
 
+def test_the_legacy_boundary_leaves_an_observation_without_a_flag_alone() -> None:
+    family = CountingFamily(CountingConfig(max_episode_steps=4, falls=False))
+    env = VariBadWrapper(ParallelEnvManager(family, 1, episodes_per_trial=2, new_episode_flag=False, seed=0), boundary=Boundary.legacy)
+    env.reset(seed=1)
+    last = steps_of(env)[3][0]
+    assert last.shape == family.spec.obs_space.shape and last[3] == 4 and last[-1] != 1
+    env.close()
+
+
 def test_the_task_is_chosen_by_options_and_shown_to_an_oracle() -> None:
     env = VariBadWrapper(manager_of(oracle=True))
     obs, info = env.reset(seed=0, options={"task": np.array([0.25, 0.5])})

@@ -17,7 +17,7 @@ OFTEN = ["wandb.mode=disabled", "backend=serial", "checkpoint_every=1000000000",
 
 @dataclass(frozen=True)
 class Gate:
-    """A run, and the return on unseen tasks that it has to reach, or (a control) must not reach, when its env steps are taken."""
+    """A run, and the return on its test list that it has to reach, or (a control) must not reach, when its env steps are taken."""
 
     name: str
     words: str

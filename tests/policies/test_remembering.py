@@ -157,7 +157,7 @@ def test_without_windows_that_start_from_them_nothing_is_kept() -> None:
 
 def test_an_actor_that_remembers_nothing_cannot_be_asked() -> None:
     with Learner(windows_config()) as learner:
-        act = RandomActor(learner.env.single_action_space).seat(learner.env, learner.env.groups[0])
+        act = RandomActor(learner.env.single_action_space).for_group(learner.env, learner.env.groups[0])
         with pytest.raises(ValueError, match="let an agent's memory read along"):
             keep(learner.replay, act, *np.zeros((3, 1), np.int64))
 

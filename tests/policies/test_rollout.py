@@ -9,11 +9,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from envs.base import Obs
 from envs.parallel_env_manager import ParallelEnvManager, SlotGroup
 from policies.learner import Learner
 from policies.memory import MEMORIES
-from policies.rollout import Act, AgentActor, OpenPlan, OracleActor, Plan, RandomActor, WaveInterrupted, WaveResult, run_wave
+from policies.rollout import Act, AgentActor, OpenPlan, Plan, RandomActor, WaveInterrupted, run_wave
 from tests.runs import tiny_config
 from tests.toys import CountingConfig, CountingFamily
 from utils.seeding import Phase
@@ -57,8 +56,8 @@ class CountingActor(RandomActor):
 
     calls = 0
 
-    def seat(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
-        act = super().seat(manager, group)
+    def for_group(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
+        act = super().for_group(manager, group)
 
         def counted(noise: NDArray[Any]) -> NDArray[Any]:
             self.calls += 1
@@ -132,19 +131,6 @@ def test_an_interrupted_wave_counts_nothing_and_the_next_is_not_disturbed() -> N
     assert again.rows == fresh.rows
 
 
-def test_the_oracle_actor_is_told_the_task() -> None:
-    class Family(CountingFamily):
-        def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[Any]:
-            assert isinstance(obs, np.ndarray) and obs.shape[1] == 5, "the family's own observation, without task and flag"
-            return task.astype(np.float32)
-
-    with ParallelEnvManager(Family(CountingConfig(max_episode_steps=3, falls=False)), 2, episodes_per_trial=2, oracle=True) as manager:
-        plan = plan_of(2)
-        result: WaveResult = run_wave(manager, OracleActor(), plan)
-        expected = sum(t + 100 * plan.tasks[:, 0] + plan.tasks[:, 1].astype(np.float32) for t in (1, 2, 3))
-    np.testing.assert_allclose(result.returns[:, 0], expected, rtol=1e-6)
-
-
 def budget_of(most: int, budget: int | None, *, first: int = 0) -> OpenPlan:
     """Tasks by the number of the trial."""
     return OpenPlan(0, Phase.TRAIN, first, most, lambda number: np.random.default_rng(number).uniform(size=2), budget)
@@ -196,7 +182,7 @@ def test_a_round_in_which_a_row_is_late_changes_nothing_of_what_its_slot_remembe
 
     def played(late: bool) -> list[bytes]:
         act, rng, found = (
-            AgentActor(learner.agent, device="cpu", deterministic=True).seat(learner.env, group),
+            AgentActor(learner.agent, device="cpu", deterministic=True).for_group(learner.env, group),
             np.random.default_rng(0),
             list[bytes](),
         )

@@ -56,7 +56,7 @@ def test_acting_sends_all_of_a_round_to_the_device_at_once(options: dict[str, An
     monkeypatch.setattr(ParallelEnvManager, "may_lag", True)  # so that it needs to know which rows are there
     with Learner(tiny_config(**options)) as learner:
         agent, manager = Elsewhere(), learner.env
-        act = AgentActor(agent, device="meta").seat(manager, manager.groups[0])  # pyright: ignore[reportArgumentType]
+        act = AgentActor(agent, device="meta").for_group(manager, manager.groups[0])  # pyright: ignore[reportArgumentType]
         noise = agent.draw_noise(learner._sampling, manager.groups[0].size)
         with torch.inference_mode(), Crossings() as crossings:
             act(noise)

@@ -30,7 +30,7 @@ def test_a_run_without_a_pool_learns_from_its_own_trials() -> None:
     with Learner(tiny_config(train={"num_init_rollouts_pool": 0})) as learner:
         Training(learner).run()
         assert learner.counters.warmup_trials == 0 and learner.counters.updates > 0
-        assert learner.counters.stage == Stage.collect.value
+        assert learner.counters.stage == Stage.collect
 
 
 def test_evaluation_comes_at_multiples_of_its_interval_and_at_the_end(tmp_path: Path) -> None:
