@@ -1,4 +1,4 @@
-"""Other libraries stepping the same environments, before the same policy; each is imported only when its row is opened."""
+"""Other libraries stepping the same environments before the same policy, each imported only when its row is opened; and the bare loop of our own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.cases import HORIZON, Table
 from benchmarks.policy import Loop
+from envs.base import Layout
 from policies.agents.agent import Agent
 from utils.machine import available_cores
 
@@ -147,6 +148,45 @@ class TorchRlPeer(Peer):
         self._envs.close()
 
 
+class BarePeer(Peer):
+    """Retrial's own physics with nothing around it: no trials, no clock, no rows kept. What steps all slots and then acts cannot be faster."""
+
+    resets_in_next_step = False
+
+    def __init__(self, table: Table) -> None:
+        family, slots = table.case.family(), table.slots
+        self._shard = family.make_shard(slots, available_cores())
+        self._rows = Layout(family.spec).allocate(slots)
+        self._shard.bind(self._rows)
+        self._slots, self._age, self._starts = np.arange(slots), np.zeros(slots, np.int64), 0
+        self._tasks = family.sample_tasks(np.random.default_rng(0), slots, "train")
+
+    def reset(self) -> NDArray[Any]:
+        self._start(self._slots)
+        return self._obs
+
+    def step(self, actions: NDArray[Any]) -> Batch:
+        self._shard.step(self._slots, actions)
+        self._age += 1
+        done = self._rows.terminated | (self._age >= HORIZON)
+        if done.any():
+            self._start(np.flatnonzero(done))
+        return self._obs, self._rows.reward, done
+
+    def _start(self, slots: NDArray[np.int64]) -> None:
+        self._shard.reset(slots, self._tasks[slots], np.arange(self._starts, self._starts + len(slots), dtype=np.uint64))
+        self._age[slots] = 0
+        self._starts += len(slots)
+
+    @property
+    def _obs(self) -> NDArray[Any]:
+        assert isinstance(self._rows.obs, np.ndarray)
+        return self._rows.obs
+
+    def close(self) -> None:
+        self._shard.close()
+
+
 def _wrapped(gym: Callable[[], Any]) -> Any:
     return importlib.import_module("torchrl.envs").GymWrapper(gym(), device="cpu")
 
@@ -190,4 +230,6 @@ def peers_of(table: Table) -> Iterator[tuple[str, Callable[[], Peer], int]]:
         yield f"TorchRL ParallelEnv, {slots} processes", lambda: TorchRlPeer(table), slots
     if table.case.envpool is not None:
         yield f"EnvPool, {cores} threads", lambda: EnvPoolPeer(table, cores), slots
+    if table.case.mujoco:
+        yield f"bare loop of mujoco.batch, {cores} threads", lambda: BarePeer(table), slots
     yield "batch-1 loop", lambda: SinglePeer(table), 1
