@@ -1,8 +1,8 @@
 """What the backends that stay in this process share: private rooms for environments, letters from them, and one way to wait for letters.
 
-An environment that hangs cannot be killed here, only left behind. So it lives in a *room*: rows and commands that nobody else touches, copied
-when a command is posted and when its answer has come. A room that is lost is abandoned as a whole, and a new one takes its place: whatever
-still runs in the old one writes where nobody reads, and its letters are thrown away unread.
+An environment that hangs cannot be killed here, only left behind. So it lives in a *room*, with rows and commands that nobody else touches on its
+*desk*: copied when a command is posted and when its answer has come. A room that is lost is abandoned as a whole, and a new one takes its place:
+whatever still runs in the old one writes where nobody reads, and its letters are thrown away unread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import traceback
 import weakref
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -40,29 +40,20 @@ class Kind(Enum):
     RENDER = 2
 
 
-class Room:
-    """The environments of consecutive slots start..stop, from when they are built until they are closed or lost.
+class Desk:
+    """Private rows and commands of consecutive slots, and how they are copied from and to those that everybody sees.
 
-    The trainer's thread loads commands and delivers rows while nothing is asked of those slots; all else belongs to the thread that works here.
+    All first rooms share one, since copying for many slots at once costs hardly more than for one. A room that takes a lost one's place has a
+    desk of its own: what still runs in the old one may go on writing where it did.
     """
 
-    def __init__(self, number: int, blocks: Sequence[Block], layout: Layout, public: Rows, threads: int) -> None:
-        self.number, self.blocks = number, blocks
-        self.start, self.stop = blocks[0].start, blocks[-1].stop
-        self.abandoned = False
-        self._all = slice(self.start, self.stop)
-        self._threads = threads
-        self._layout = Layout(layout.spec)  # no task and no flag: the manager writes them into the public rows
-        self.rows = self._layout.allocate(self.stop - self.start)
+    def __init__(self, layout: Layout, public: Rows, start: int, stop: int) -> None:
+        self.start, self.stop = start, stop
+        self.layout = Layout(layout.spec)  # no task and no flag: the manager writes them into the public rows
+        self.rows = self.layout.allocate(stop - start)
         self.commands = Commands.empty(self.rows)
-        self.host: ShardHost | None = None
-        into, out = layout.part(public, self.start, self.stop), self.rows
+        into, out = layout.part(public, start, stop), self.rows
         self._copies = [*_pairs(into.obs, out.obs), *((getattr(into, name), getattr(out, name)) for name in _WRITTEN)]
-
-    @property
-    def slots(self) -> tuple[int, ...]:
-        """All of them."""
-        return tuple(range(self.start, self.stop))
 
     def load(self, slots: NDArray[np.int64], commands: Commands) -> None:
         """Take the commands of these slots over; the originals may change at once."""
@@ -80,15 +71,36 @@ class Room:
             public[mine] = private[mine]
 
     def _where(self, slots: NDArray[np.int64]) -> tuple[Slots, Slots]:
-        """How to index the arrays of this room, and those of all slots: views where all its slots are meant, which is much faster."""
-        return (EVERYTHING, self._all) if len(slots) == self.stop - self.start else (slots - self.start, slots)
+        """How to index the arrays of this desk, and those of all slots: views where all its slots are meant, which is much faster."""
+        return (EVERYTHING, slice(self.start, self.stop)) if len(slots) == self.stop - self.start else (slots - self.start, slots)
+
+
+class Room:
+    """The environments of consecutive slots start..stop, from when they are built until they are closed or lost.
+
+    The trainer's thread loads commands and delivers rows while nothing is asked of those slots; all else belongs to the thread that works here.
+    """
+
+    def __init__(self, number: int, blocks: Sequence[Block], desk: Desk, threads: int) -> None:
+        self.number, self.blocks, self.desk = number, blocks, desk
+        self.start, self.stop = blocks[0].start, blocks[-1].stop
+        self.abandoned = False
+        self._threads = threads
+        own = self.start - desk.start, self.stop - desk.start
+        self.rows, self.commands = desk.rows.part(*own), desk.commands.part(*own)
+        self.host: ShardHost | None = None
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """All of them."""
+        return tuple(range(self.start, self.stop))
 
     # -- on the thread that works here -----------------------------------------------------------------------------------------------------
 
     def build(self) -> None:
         """Make the environments."""
         blocks = [Block(block.factory, block.start - self.start, block.stop - self.start) for block in self.blocks]
-        self.host = ShardHost(blocks, self._layout, self.rows, self._threads, first=self.start)
+        self.host = ShardHost(blocks, self.desk.layout, self.rows, self._threads, first=self.start)
 
     def run(self, slots: NDArray[np.int64]) -> None:
         """Do what the commands of these slots say."""
@@ -113,6 +125,16 @@ class Room:
 
 Order = tuple[Room, NDArray[np.int64]]
 """A room, and the slots that are to do something there."""
+
+
+def _by_desk(orders: Iterable[Order]) -> Iterator[tuple[Desk, NDArray[np.int64]]]:
+    """Each desk with all of its slots that occur in the orders."""
+    found: dict[int, tuple[Desk, list[NDArray[np.int64]]]] = {}
+    for room, slots in orders:
+        found.setdefault(id(room.desk), (room.desk, []))[1].append(slots)
+    for desk, parts in found.values():
+        yield desk, parts[0] if len(parts) == 1 else np.concatenate(parts)
+
 
 _WRITTEN = ("reward", "terminated", "truncated", "info")
 """What a shard writes, besides obs."""
@@ -192,7 +214,8 @@ class LocalBackend(Backend):
         self.dropped = 0
         """Letters that came too late, from rooms that had been abandoned."""
         self._mail = Mailbox()
-        self._rooms = [Room(number, blocks, layout, self.rows, threads) for number, blocks in enumerate(divided)]
+        self._desk = Desk(layout, self.rows, 0, num_slots)
+        self._rooms = [Room(number, blocks, self._desk, threads) for number, blocks in enumerate(divided)]
         self._edges = np.array([room.start for room in self._rooms] + [num_slots])
         self._room_of = np.repeat(np.arange(len(self._rooms)), np.diff(self._edges))
         self._most = int(np.diff(self._edges).max())
@@ -231,11 +254,9 @@ class LocalBackend(Backend):
     # -- the contract ------------------------------------------------------------------------------------------------------------------------
 
     def post(self, slots: NDArray[np.int64], commands: Commands) -> None:
-        orders: list[Order] = []
-        for room, own in self._split(slots):
-            if not room.abandoned:  # else the next wait tells so
-                room.load(own, commands)
-                orders.append((room, own))
+        orders: list[Order] = [order for order in self._split(slots) if not order[0].abandoned]  # of those that are, the next wait tells
+        for desk, own in _by_desk(orders):
+            desk.load(own, commands)
         if self._fresh and self._sequence == 1:  # the first post after that which built
             self._surroundings.look()
         self._ask(Kind.RUN, orders)
@@ -253,7 +274,8 @@ class LocalBackend(Backend):
         for number in np.unique(self._room_of[slots]).tolist():
             old = self._rooms[number]
             old.abandoned = True
-            room = self._rooms[number] = Room(number, old.blocks, self._layout, self.rows, self._threads)
+            desk = Desk(self._layout, self.rows, old.start, old.stop)
+            room = self._rooms[number] = Room(number, old.blocks, desk, self._threads)
             self._faults[number] = None
             self._lost[room.start : room.stop] = False
             orders.append((room, np.arange(room.start, room.stop)))
@@ -307,6 +329,7 @@ class LocalBackend(Backend):
         return np.setdiff1d(slots[~lost], waiting), list(faults.values())
 
     def _read(self, letters: Sequence[Letter]) -> None:
+        answers: list[Order] = []
         for room, slots, sequence, kind, fault, picture in letters:
             if room.abandoned:
                 self.dropped += 1
@@ -317,9 +340,11 @@ class LocalBackend(Backend):
                 self._lose([room], fault)
                 continue
             elif kind is Kind.RUN:
-                room.deliver(slots)
+                answers.append((room, slots))
             self._answered[slots] = sequence
             self._due[slots] = np.inf
+        for desk, slots in _by_desk(answers):
+            desk.deliver(slots)
 
     def _lose(self, rooms: Sequence[Room], fault: Fault) -> None:
         """Nothing that comes from these rooms counts any more."""

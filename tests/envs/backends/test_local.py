@@ -8,13 +8,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from envs.backends.base import BackendError, Block, Commands
-from envs.backends.local import Kind, Letter, Mailbox, Room
+from envs.backends.local import Desk, Kind, Letter, LocalBackend, Mailbox, Room
 from envs.base import Layout, SlotError
 from tests.toys import CountingConfig, CountingFamily, DictCountingFamily, SpeechlessError, UnpicklableError
 from tests.toys_async import AsyncCountingFamily, Driver, Gate, Hook, HookedFamily, raising
@@ -265,27 +265,47 @@ print("ends")
 # -- the pieces ------------------------------------------------------------------------------------------------------------------------------
 
 
-def test_an_abandoned_room_never_writes_into_the_rows_that_are_read() -> None:
+def test_what_runs_in_a_room_is_seen_when_it_is_delivered() -> None:
     family = CountingFamily()
-    public = Layout(family.spec, with_flag=True).allocate(4)
-    room = Room(0, [Block(lambda: family, 1, 3)], Layout(family.spec, with_flag=True), public, 1)
+    layout = Layout(family.spec, with_flag=True)
+    public = layout.allocate(4)
+    desk = Desk(layout, public, 0, 4)
+    first, second = Room(0, [Block(lambda: family, 0, 1)], desk, 1), Room(1, [Block(lambda: family, 1, 3)], desk, 1)
     commands = Commands.empty(public)
     commands.reset[:], commands.task[:] = True, 7.0
-    room.load(np.array([1, 2]), commands)
-    room.build()
-    room.run(np.array([1, 2]))
+    desk.load(np.array([0, 1, 2]), commands)
+    commands.task[:] = 8.0
+    for room in (first, second):
+        room.build()
+        room.run(np.array(room.slots))
     assert isinstance(public.obs, np.ndarray)
     assert not public.obs.any()
-    room.deliver(np.array([2]))
+    desk.deliver(np.array([2]))
     assert public.obs[:, 0].tolist() == [0.0, 0.0, 7.0, 0.0]
-    room.deliver(np.array([1, 2]))
-    assert public.obs[:, 0].tolist() == [0.0, 7.0, 7.0, 0.0]
-    room.close()
+    desk.deliver(np.array([0, 1, 2]))
+    assert public.obs[:, 0].tolist() == [7.0, 7.0, 7.0, 0.0]
+    first.close()
+    second.close()
+
+
+def test_the_room_that_takes_a_lost_ones_place_shares_no_array_with_it(kind: tuple[str, bool]) -> None:
+    with drive(kind, quiet) as driver:
+        driver.reset()
+        backend = cast(LocalBackend, driver.backend)
+        old, other = backend._rooms[:2]
+        backend.restore(np.array(old.slots), 60.0)
+        new = backend._rooms[0]
+        assert old.abandoned and old.desk is other.desk and new.desk is not old.desk
+        pairs = [*zip(vars(old.commands).values(), vars(new.commands).values(), strict=True), (old.rows.reward, new.rows.reward)]
+        assert not any(np.shares_memory(before, after) for before, after in pairs)
+        driver.reset()
+        assert driver.call() == (driver.slots.tolist(), [])
 
 
 def test_the_mailbox_wakes_once_there_are_enough_letters_and_at_the_deadline() -> None:
     family = CountingFamily()
-    room = Room(0, [Block(lambda: family, 0, 1)], Layout(family.spec), Layout(family.spec).allocate(1), 1)
+    layout = Layout(family.spec)
+    room = Room(0, [Block(lambda: family, 0, 1)], Desk(layout, layout.allocate(1), 0, 1), 1)
     mail = Mailbox()
     letters = [Letter(room, np.array([0]), number, Kind.RUN) for number in range(3)]
     assert mail.take(1, deadline=0.0) == []
