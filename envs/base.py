@@ -170,17 +170,15 @@ class Layout:
     @property
     def obs_space(self) -> ObsSpace:
         """The space of the policy's observation."""
-        inner = self.spec.obs_space
+        inner, bounds = self.spec.obs_space, {self.TASK_KEY: (-np.inf, np.inf), self.FLAG_KEY: (0.0, 1.0)}
         if isinstance(inner, spaces.Dict):
-            unbounded = {key: spaces.Box(-np.inf, np.inf, (size,), np.float32) for key, size in self.extra.items()}
-            return spaces.Dict({**inner.spaces, **unbounded})
-        low, high = [inner.low], [inner.high]
-        for key, size in self.extra.items():
-            bound = 1.0 if key == self.FLAG_KEY else np.inf
-            low.append(np.full(size, 0.0 if key == self.FLAG_KEY else -bound, inner.low.dtype))
-            high.append(np.full(size, bound, inner.high.dtype))
+            return spaces.Dict({**inner.spaces, **{key: spaces.Box(*bounds[key], (size,), np.float32) for key, size in self.extra.items()}})
         if not self.extra:
             return inner
+        low, high = [inner.low], [inner.high]
+        for key, size in self.extra.items():
+            low.append(np.full(size, bounds[key][0], inner.low.dtype))
+            high.append(np.full(size, bounds[key][1], inner.high.dtype))
         return spaces.Box(np.concatenate(low), np.concatenate(high), dtype=inner.dtype.type)
 
     def allocate(self, num_slots: int, empty: Callable[[tuple[int, ...], Any], NDArray[Any]] = np.zeros) -> Rows:

@@ -90,7 +90,7 @@ class Agent(nn.Module):
             config, actions = spec.config, self.actions
             encoder = encoder_of(spec.obs_space, config.picture_embedding) if like is None else like.encoder
             branch = like.branch if like else MemoryBranch(spec, encoder.out_dim, actions) if remembers else MarkovBranch()
-            inference = like.inference if like else TaskInference.of(config.task_inference, branch.out_dim, encoder.out_dim, actions)
+            inference = like.inference if like else TaskInference.of(config, branch.out_dim, encoder.out_dim, actions)
             features = branch.out_dim if inference is None else inference.out_dim
             shape = (features, encoder.out_dim, actions.dim, config.shortcut_embedding, config.hidden, config.activation)
             sizes = HeadSizes(*shape, config.conditioning, config.hyper_embedding, brief=config.precision is Precision.bfloat16)

@@ -11,6 +11,7 @@ from buffers.base import Batch
 from policies.agents.actions import Actions
 from policies.agents.base import AgentSpec, Inputs, PolicyRows
 from policies.agents.conditioning import parameters_of
+from policies.agents.normalisation import farthest_reward
 from policies.memory.base import State
 from policies.memory.dense import dense
 
@@ -57,6 +58,7 @@ class MemoryBranch(Branch):
     def __init__(self, spec: AgentSpec, obs_dim: int, actions: Actions) -> None:
         super().__init__()
         self._actions = actions
+        self._farthest_reward = farthest_reward(spec.config)
         sizes = {
             "prev_action": (actions.dim, spec.config.action_embedding),
             "reward": (1, spec.config.reward_embedding),
@@ -85,5 +87,6 @@ class MemoryBranch(Branch):
         return self.memory(self._embed(batch, obs), start, batch.trial_start)
 
     def _embed(self, inputs: Inputs, obs: Tensor) -> Tensor:
-        values = {"prev_action": self._actions.previous(inputs), "reward": inputs.reward[..., None], "obs": obs}
+        reward = inputs.reward.clamp(-self._farthest_reward, self._farthest_reward)
+        values = {"prev_action": self._actions.previous(inputs), "reward": reward[..., None], "obs": obs}
         return torch.cat([dense(values[name], weight, bias, "relu") for name, (weight, bias) in self._applied], -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -13,14 +14,22 @@ from torch import Tensor, nn
 from buffers.base import Batch
 from envs.base import ObsSpace
 from envs.gym_spaces import MASK_KEY
-from policies.agents.base import PolicyRows
+from policies.agents.base import AgentConfig, PolicyRows
 
 FARTHEST = 10.0
-"""Where normalised observations and rewards are cut off: what hardly ever changes, or is hardly ever paid, would otherwise be huge when it is."""
+"""Where networks see normalised numbers cut off: what hardly ever changes, or is hardly ever paid, would otherwise be huge when it is."""
+LARGEST_REWARD = 100.0
+"""Where normalised rewards are cut off before anything is learned from them. In deviations of the return, a reward that comes once in T rows is
+about as large as the root of T: cut like what networks see, all payments at the ends of long trials would be worth the same."""
 SMALLEST = 1e-4
 """Deviation that is divided by at least."""
 
 Read = TypeVar("Read", Batch, PolicyRows)
+
+
+def farthest_reward(config: AgentConfig) -> float:
+    """Where networks see rewards cut off."""
+    return FARTHEST if config.normalise_reward else math.inf
 
 
 class Normaliser(nn.Module):
@@ -53,7 +62,7 @@ class Normaliser(nn.Module):
             inputs = replace(inputs, obs={**obs, **parts} if isinstance(obs, dict) else parts[""])
         if not self._reward:
             return inputs
-        return replace(inputs, reward=(inputs.reward * self.get_buffer("reward_scale")).clamp_(-FARTHEST, FARTHEST))
+        return replace(inputs, reward=(inputs.reward * self.get_buffer("reward_scale")).clamp_(-LARGEST_REWARD, LARGEST_REWARD))
 
     def _centred(self, key: str, values: Tensor) -> Tensor:
         shift, scale = self._names[key]

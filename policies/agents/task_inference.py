@@ -26,6 +26,7 @@ Rewards and observations are those that the networks read, so normalised where `
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -37,14 +38,16 @@ from policies.agents.actions import Actions
 from policies.agents.base import AgentConfig, Arch, Decodes, HeadsRead, Seen, TaskInferenceConfig, pick
 from policies.agents.conditioning import MLP
 from policies.agents.encoders import readable_parts
+from policies.agents.normalisation import farthest_reward
 
 
 class TaskInference(nn.Module):
     """What a network that remembers believes of the task, and the loss that makes it so."""
 
-    def __init__(self, config: TaskInferenceConfig, features: int, obs: int, actions: Actions) -> None:
+    def __init__(self, config: TaskInferenceConfig, features: int, obs: int, actions: Actions, farthest_reward: float = math.inf) -> None:
         super().__init__()
         self.config = config
+        self._farthest_reward = farthest_reward
         self._actions = actions
         self._replaces = config.heads_read is HeadsRead.belief
         self.out_dim = 2 * config.latent if self._replaces else features
@@ -55,9 +58,9 @@ class TaskInference(nn.Module):
         self.transition = MLP(config.latent + obs + actions.dim, config.hidden, obs) if decodes_obs else None
 
     @classmethod
-    def of(cls, config: TaskInferenceConfig, features: int, obs: int, actions: Actions) -> TaskInference | None:
+    def of(cls, config: AgentConfig, features: int, obs: int, actions: Actions) -> TaskInference | None:
         """None where it is left out, or there are no features to infer from."""
-        return cls(config, features, obs, actions) if config.weight and features else None
+        return cls(config.task_inference, features, obs, actions, farthest_reward(config)) if config.task_inference.weight and features else None
 
     def read(self, features: Tensor) -> Tensor:
         """[..., out_dim] what heads read: the features, or in their place mean and log-variance of the belief, through which no gradient goes."""
@@ -114,7 +117,8 @@ class TaskInference(nn.Module):
         action = self._actions.previous(batch).clamp(-1.0, 1.0)  # beyond a bound it acted as the bound
         told = [latent[:, None].expand(*arrivals.shape, -1), at(obs, flat - batch.shape[1]), at(action, flat)]
         reached = at(obs, flat)
-        errors = {"reward_error": (self.reward(torch.cat([*told, reached], -1)).squeeze(-1) - at(batch.reward, flat)).square()}
+        reward = at(batch.reward, flat).clamp(-self._farthest_reward, self._farthest_reward)
+        errors = {"reward_error": (self.reward(torch.cat([*told, reached], -1)).squeeze(-1) - reward).square()}
         if self.transition is not None:
             errors["transition_error"] = (self.transition(torch.cat(told, -1)) - reached).square().mean(-1)
         return errors

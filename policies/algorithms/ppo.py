@@ -40,7 +40,8 @@ class PPOConfig(AlgorithmConfig):
     minibatches: int = option(4, "gradient steps in each of them; each takes whole columns of rows", low=1)
     window: int = option(0, "cut those columns into windows of so many rows, which start from what was remembered there; 0 leaves them whole", low=0)
     clip: float = option(0.2, "how far the probability of an action may move from what it was, as a ratio, before it counts no more", above=0)
-    clip_value: float | None = option(None, "the same for values, in units of the scaled return; null does not", above=0)
+    clip_value: float | None = option(None, "the same for values, in the units that the value head counts in; null does not", above=0)
+    normalise_value: bool = option(False, "let the value head count in deviations of late returns from their mean, whatever their size")
     value_weight: float = option(0.5, "weight of the value's loss beside the policy's", low=0)
     entropy_weight: float = option(0.002, "weight of the policy's entropy", low=0)
     max_grad_norm: float | None = option(0.5, "clip the norm of the gradient; null does not", above=0)
@@ -66,8 +67,9 @@ class PPO(Algorithm):
     than a window's first row, and its memory starts from what the policy remembered there when the update began. The gradient of a minibatch is
     the sum of those of its parts, each found in a thread of its own: a sum of the same numbers wherever and whenever they run, so it is as
     reproducible as one, and on two cores takes little more than half the time. Continuous actions are Gaussian, with a deviation that no row
-    decides; what lies beyond a bound acts as the bound, and the memory reads what was sent. Values need rewards of a known size:
-    `agent.normalise_reward`. A memory that is to infer the task adds the loss of policies/agents/task_inference.py to L.
+    decides; what lies beyond a bound acts as the bound, and the memory reads what was sent. Values need rewards of a known size,
+    `agent.normalise_reward`, or to be counted in one, `normalise_value`: V and R of L are then (V - m) / d and (R - m) / d, with mean m and
+    deviation d of the R of late. A memory that is to infer the task adds the loss of policies/agents/task_inference.py to L.
 
     The surer a policy is of itself, the more it is changed by steps of the same size. With `target_kl` K, step sizes are the configured ones
     times a pace, which after each update goes by sqrt(K / approx_kl), by a fifth at most, and never above 1.
@@ -84,6 +86,7 @@ class PPO(Algorithm):
         self.optimizer = torch.optim.Adam(groups, lr=config.learning_rate, eps=1e-5, fused=self.parameters[0].device.type != "mps")
         self._step_sizes = [group["lr"] for group in self.optimizer.param_groups]
         self.generator = torch.Generator().manual_seed(seed)
+        self.scale = ValueScale() if config.normalise_value else None
         self._gains = self.parameters[0].device.type == "cpu" and all(part.in_long_calls for part in agent.modules() if isinstance(part, Memory))
 
     @classmethod
@@ -132,7 +135,7 @@ class PPO(Algorithm):
         metrics = {name: total / steps for name, total in sums.items()}
         if self.config.target_kl is not None:
             metrics["pace"] = self._settle_pace(metrics["approx_kl"], self.config.target_kl)
-        return metrics | {"explained_variance": explained, "value": value.mean()}
+        return metrics | {"explained_variance": explained, "value": value.mean() if self.scale is None else self.scale.returns(value.mean())}
 
     def _settle_pace(self, kl: Tensor, target: float) -> Tensor:
         """The pace from now on; it is kept in the optimiser's step sizes, and so in its state."""
@@ -154,13 +157,19 @@ class PPO(Algorithm):
             said[:, : found.shape[1], columns] = found
             if config.window:
                 states.put(columns, remembered)
+        if self.scale is not None:
+            value = self.scale.returns(value)
         whole_trial = config.return_horizon is ReturnHorizon.trial
         advantage = advantages(
             batch, value, discount=config.discount, trace=config.trace, whole_trial=whole_trial, timeout_bootstrap=config.timeout_bootstrap
         )
         deviation, mean = torch.std_mean(advantage[trains], correction=0)
         normal = torch.where(trains, (advantage - mean) / (deviation + 1e-8), 0.0)
-        batch = replace(batch, extras={"log_prob": log_prob, "value": value, "target": advantage + value, "advantage": normal})
+        target = advantage + value
+        if self.scale is not None:
+            self.scale.learn(target[trains])
+            value, target = self.scale.counts(value), self.scale.counts(target)
+        batch = replace(batch, extras={"log_prob": log_prob, "value": value, "target": target, "advantage": normal})
         if not config.window:
             return batch
         batch = replace(batch.side_by_side(config.window), state=states.of(0), critic_state=states.of(1))
@@ -241,13 +250,46 @@ class PPO(Algorithm):
 
     def state_dict(self) -> dict[str, Any]:
         """Parameters, optimiser, and the stream that draws the minibatches."""
-        return {"agent": self.agent.state_dict(), "optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
+        state = {"agent": self.agent.state_dict(), "optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
+        return state if self.scale is None else state | {"scale": vars(self.scale).copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The inverse of `state_dict`."""
         self.agent.load_state_dict(state["agent"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"].cpu())
+        if self.scale is not None:
+            vars(self.scale).update(state["scale"])
+
+
+class ValueScale:
+    """The units that a value head counts in: deviations of late returns from their mean (as in MAPPO, Yu et al. 2022); an update counts a tenth."""
+
+    KEPT = 0.9
+
+    def __init__(self) -> None:
+        self.weight, self.mean, self.square = 0.0, 0.0, 1.0
+
+    @property
+    def deviation(self) -> float:
+        """Of returns; 1 before there are any, and never 0."""
+        return sqrt(max(self.square - self.mean**2, 1e-8))
+
+    def learn(self, returns: Tensor) -> None:
+        """[n] the returns of one update."""
+        returns, before = returns.double(), self.weight
+        self.weight = self.KEPT * before + 1.0 - self.KEPT
+        part = (1.0 - self.KEPT) / self.weight
+        self.mean += part * (float(returns.mean()) - self.mean)
+        self.square += part * (float(returns.square().mean()) - self.square)
+
+    def returns(self, counts: Tensor) -> Tensor:
+        """What the head's counts are worth."""
+        return counts * self.deviation + self.mean
+
+    def counts(self, returns: Tensor) -> Tensor:
+        """The inverse."""
+        return (returns - self.mean) / self.deviation
 
 
 class _States:

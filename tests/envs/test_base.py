@@ -66,6 +66,13 @@ def test_whole_numbers_have_no_place_for_the_task_but_for_the_flag() -> None:
     assert (flagged.shape, flagged.dtype) == ((7,), np.uint8)
 
 
+def test_the_flag_has_its_bounds_beside_a_vector_and_in_a_dict() -> None:
+    for family in (CountingFamily(), DictCountingFamily()):
+        layout = layout_of(family)
+        space = layout.obs_space[Layout.FLAG_KEY] if isinstance(layout.obs_space, spaces.Dict) else layout.obs_space
+        assert isinstance(space, spaces.Box) and (space.low[-1], space.high[-1]) == (0.0, 1.0)
+
+
 def test_a_copy_of_rows_is_not_overwritten() -> None:
     rows = layout_of(DictCountingFamily()).allocate(2)
     copy = rows.copy()

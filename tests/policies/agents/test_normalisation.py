@@ -17,7 +17,7 @@ from envs.gym_spaces import MASK_KEY
 from policies.agents.agent import Agent
 from policies.agents.base import Arch, PolicyRows
 from policies.agents.heads import QHead
-from policies.agents.normalisation import FARTHEST, Moments, Normaliser, discounted_returns
+from policies.agents.normalisation import FARTHEST, LARGEST_REWARD, Moments, Normaliser, discounted_returns
 from tests.trials import KINDS, OBS_SPACE, PLAIN, Kind, make_replay, make_spec, make_trials, play
 
 
@@ -105,6 +105,21 @@ def test_what_hardly_ever_changes_is_cut_off_when_it_does() -> None:
     assert isinstance(seen, torch.Tensor) and seen.abs().max() == FARTHEST
 
 
+def test_rare_rewards_stay_apart_for_who_learns_from_them_and_networks_see_them_cut() -> None:
+    agent, batch = make(), trials_of(0)
+    assert agent.normaliser is not None
+    agent.observe(batch, 0.9)
+    deviation = 1.0 / float(agent.normaliser.get_buffer("reward_scale"))
+
+    def paid(deviations: float) -> Batch:
+        return replace(batch, reward=torch.where(batch.trial_end, deviations * deviation, 0.0))
+
+    learned = [float(agent.read(paid(times)).reward.max()) for times in (5.0, 2 * FARTHEST, 3 * FARTHEST, 2 * LARGEST_REWARD)]
+    assert learned == pytest.approx([5.0, 2 * FARTHEST, 3 * FARTHEST, LARGEST_REWARD])
+    small, cut, other = (agent.unroll(paid(times)).actor.features for times in (5.0, 2 * FARTHEST, 3 * FARTHEST))
+    assert torch.equal(cut, other) and not torch.equal(small, cut)
+
+
 def test_acting_and_unrolling_read_the_same_numbers_and_change_nothing() -> None:
     agent, batch = make(), trials_of(0)
     agent.observe(batch, 0.9)
@@ -156,4 +171,4 @@ def test_rewards_are_left_alone_until_trials_differ_in_them_and_are_cut_off_wher
         normaliser.observe(nothing, 0.9)
     normaliser.observe(replace(batch, reward=once), 0.9)
     assert normaliser.get_buffer("reward_scale") > 100
-    assert torch.equal(normaliser(paid).reward, torch.full_like(batch.reward, FARTHEST))
+    assert torch.equal(normaliser(paid).reward, torch.full_like(batch.reward, LARGEST_REWARD))
