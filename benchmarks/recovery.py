@@ -92,7 +92,9 @@ class Killer:
             os.kill(self.chance.choice(self.bench.manager.pids), signal.SIGKILL)
             self._killed = perf_counter()
 
-    def write(self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Rows, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
+    def write(
+        self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Rows, slots: NDArray[np.int64], actions: NDArray[Any], extras: Any
+    ) -> None:
         if self._killed and self.bench.manager.faults.restarts > self._restarts:
             self.recovery.append(perf_counter() - self._killed)
             self._killed, self._rounds_left = 0.0, self.chance.randint(*BETWEEN_KILLS)

@@ -195,10 +195,10 @@ class _Phases:
         if self.inner is not None:
             self.inner.reserve(n)
 
-    def write(self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Rows, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
+    def write(self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Rows, slots: NDArray[np.int64], *said: Any) -> None:
         self.stamps.append(rows.info[slots, -len(STAMPS) :])
         if self.inner is not None:
-            self.inner.write(trials, times, rows, slots, actions)
+            self.inner.write(trials, times, rows, slots, *said)
 
     def commit(self, lengths: NDArray[np.int64]) -> None:
         if self.inner is not None:

@@ -120,4 +120,4 @@ class Needs:
     state_every: int = 0
     """Windows begin, and their burn-in does, where the acting state was stored: before one in so many rows. 0: they begin empty."""
     extras: tuple[str, ...] = ()
-    """What act() must record with each row."""
+    """What act() must record with each row: those of `Agent.EXTRAS`, which `make_agent` then has its agent say, and batches have in `extras`."""

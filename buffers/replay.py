@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ class Replay:
         action_space: spaces.Space[Any],
         capacity_trials: int,
         rows_per_trial: int,
+        extras: Sequence[str] = (),
         states: Leaves | None = None,
         state_every: int = 0,
         device: str = "cpu",
@@ -45,7 +47,8 @@ class Replay:
         self.num_added = 0
         """Trials ever committed."""
         self._device = device
-        columns = _columns(obs_space, action_space)
+        self._extras = tuple(extras)
+        columns = _columns(obs_space, action_space, extras)
         self._rows = {name: np.zeros((capacity_trials * rows_per_trial, *shape), dtype) for name, (shape, dtype) in columns.items()}
         self._mirror = Mirror(self._rows, device, starts=EPISODE_START) if mirrored else None
         self.state_every = state_every
@@ -66,11 +69,12 @@ class Replay:
         action_space: spaces.Space[Any],
         capacity_trials: int,
         rows_per_trial: int,
+        extras: Sequence[str] = (),
         states: Leaves | None = None,
         state_every: int = 0,
     ) -> int:
         """Memory of a full replay."""
-        per_row = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in _columns(obs_space, action_space).values())
+        per_row = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in _columns(obs_space, action_space, extras).values())
         rows = capacity_trials * (rows_per_trial * per_row + 16)
         if not state_every:
             return rows
@@ -106,8 +110,19 @@ class Replay:
         self._transitions[self._reserved] = 0
         self._refresh()
 
-    def write(self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Rows, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
-        """Row times[i] of the wave's trial trials[i] is slot slots[i] of `rows`, and the action chosen from it."""
+    def write(
+        self,
+        trials: NDArray[np.int64],
+        times: NDArray[np.int64],
+        rows: Rows,
+        slots: NDArray[np.int64],
+        actions: NDArray[Any],
+        extras: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+    ) -> None:
+        """Row times[i] of the wave's trial trials[i] is slot slots[i] of `rows`, with the action chosen from it, and what else was said of it.
+
+        An extra that nobody says, as of random actions, is 0.
+        """
         assert self._reserved is not None, "reserve() comes first"
         at = self._reserved[trials] * self.rows_per_trial + times
         stored = self._rows
@@ -119,6 +134,8 @@ class Replay:
         stored["action"][at] = actions[slots]
         stored["reward"][at] = rows.reward[slots]
         stored["flags"][at] = _pack(rows)[slots]
+        for name in self._extras:
+            stored[f"extra.{name}"][at] = extras[name][slots] if name in extras else 0.0
 
     def write_states(self, trials: NDArray[np.int64], times: NDArray[np.int64], state: Mapping[str, NDArray[Any]]) -> None:
         """state[...][i] is what the actor remembered before row times[i] of the wave's trial trials[i]; `state_every` divides times[i]."""
@@ -267,7 +284,7 @@ class Replay:
 def _assemble(columns: dict[str, Any], prev_action: Any, valid: Any, within: Any) -> Batch:
     """A batch of [T, B] columns, arrays or tensors alike, with zeros where they are not `valid`; those `within` may train."""
     flags, of = columns.pop("flags"), torch.as_tensor
-    parts = {name.removeprefix("obs."): of(values) for name, values in columns.items() if name.startswith("obs.")}
+    parts, extras = ({name[len(kind) :]: of(values) for name, values in columns.items() if name.startswith(kind)} for kind in ("obs.", "extra."))
     return Batch(
         obs=parts or of(columns["obs"]),
         reward=of(columns["reward"]),
@@ -280,6 +297,7 @@ def _assemble(columns: dict[str, Any], prev_action: Any, valid: Any, within: Any
         prev_action=of(prev_action),
         action=of(columns["action"]),
         trains=of(valid & (flags & ENDED == 0) & within),
+        extras=extras,
     )
 
 
@@ -301,7 +319,9 @@ def _pack(rows: Rows) -> NDArray[np.uint8]:
     return flags
 
 
-def _columns(obs_space: spaces.Box | spaces.Dict, action_space: spaces.Space[Any]) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+def _columns(
+    obs_space: spaces.Box | spaces.Dict, action_space: spaces.Space[Any], extras: Sequence[str]
+) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
     """Name -> (shape, type) of all that is stored of a row."""
 
     def part(space: spaces.Space[Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -309,4 +329,5 @@ def _columns(obs_space: spaces.Box | spaces.Dict, action_space: spaces.Space[Any
         return space.shape, np.dtype(space.dtype)
 
     obs = {f"obs.{key}": part(space) for key, space in obs_space.spaces.items()} if isinstance(obs_space, spaces.Dict) else {"obs": part(obs_space)}
-    return {**obs, "action": part(action_space), "reward": ((), np.dtype(np.float32)), "flags": ((), np.dtype(np.uint8))}
+    said = {f"extra.{name}": ((), np.dtype(np.float32)) for name in extras}
+    return {**obs, "action": part(action_space), "reward": ((), np.dtype(np.float32)), "flags": ((), np.dtype(np.uint8)), **said}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +82,7 @@ class _Camera:
     def reserve(self, n: int) -> None:
         """Nothing to make room for."""
 
-    def write(self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Rows, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
+    def write(self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Rows, slots: object, actions: object, extras: object) -> None:
         """Draw the row of the one slot, if it is its turn; starts and ends of episodes always are."""
         if rows.trial_start[0]:
             self.films.append([])

@@ -1,4 +1,4 @@
-"""What actors remember, on its way from a wave to a replay: the states from which windows start."""
+"""What actors remember and say of rows, on its way from a wave to a replay: the states from which windows start, and extras."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ class StateKeeper(Protocol):
 
 @dataclass(frozen=True)
 class Remembering:
-    """Who acts for a group of slots, and what it remembers of them now, batch-first."""
+    """Who acts for a group of slots, and what it remembers of them now, batch-first; and what it added to the rows that it acted on last."""
 
     act: Act
     state: Callable[[], State]
+    extras: Callable[[], Mapping[str, NDArray[Any]]] = dict
 
     def __call__(self, noise: NDArray[Any]) -> NDArray[Any]:
         """Actions for the present rows."""

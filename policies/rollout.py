@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -136,8 +136,16 @@ class Sink(Protocol):
         """A wave of at most n trials begins."""
         ...
 
-    def write(self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Rows, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
-        """Row `times[i]` of the wave's trial `trials[i]` is in `slots[i]`."""
+    def write(
+        self,
+        trials: NDArray[np.int64],
+        times: NDArray[np.int64],
+        rows: Rows,
+        slots: NDArray[np.int64],
+        actions: NDArray[Any],
+        extras: Mapping[str, NDArray[Any]],
+    ) -> None:
+        """Row `times[i]` of the wave's trial `trials[i]` is in `slots[i]`; actions and extras are those of all slots."""
         ...
 
     def commit(self, lengths: NDArray[np.int64]) -> None:
@@ -165,11 +173,11 @@ class AgentActor:
         valid = torch.from_numpy(live.valid)
         parts = parts_of(rows) | {"valid": valid, "noise": torch.from_numpy(self._blank_noise(group.size))}
         staging = None if self._device == "cpu" else Staging(parts, self._device)
-        state = self._agent.initial_state(group.size)
+        state, said = self._agent.initial_state(group.size), dict[str, torch.Tensor]()
 
         @torch.inference_mode()
         def act(noise: NDArray[Any]) -> NDArray[Any]:
-            nonlocal state
+            nonlocal state, said
             reward[:] = live.reward
             seen, there, drawn, before = rows, valid, torch.from_numpy(noise), state
             if staging is not None:
@@ -177,12 +185,12 @@ class AgentActor:
                 seen, there, drawn = rows_of(image), image["valid"], image["noise"]
             if manager.may_lag:  # a slot whose row is not there yet forgets nothing in this round, and remembers nothing of it
                 seen = replace(seen, trial_start=seen.trial_start & there)
-            action, _, state = self._agent.act(seen, state, drawn, self._deterministic)
+            action, said, state = self._agent.act(seen, state, drawn, self._deterministic)
             if manager.may_lag:
                 state = {key: torch.where(there.view(-1, *[1] * (new.dim() - 1)), new, before[key]) for key, new in state.items()}
             return action.cpu().numpy()
 
-        return Remembering(act, lambda: state)
+        return Remembering(act, lambda: state, lambda: {name: values.cpu().numpy() for name, values in said.items()})
 
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[Any]:
         return self._agent.draw_noise(rng, num_rows)
@@ -246,7 +254,7 @@ def run_wave(
             actions = seat.act()
             watch.lap("act")
             if sink is not None:
-                sink.write(seat.trial[slots], seat.time[slots], seat.group.rows, slots, actions)
+                sink.write(seat.trial[slots], seat.time[slots], seat.group.rows, slots, actions, seat.extras)
                 watch.lap("buffer")
             if not seat.go_on(actions):
                 playing.remove(seat)
@@ -356,6 +364,11 @@ class _Seat:
     def act(self) -> NDArray[Any]:
         """Actions of all slots."""
         return self._act(self._noise[self._index, np.minimum(self.time, self._noise.shape[1] - 1)])
+
+    @property
+    def extras(self) -> Mapping[str, NDArray[Any]]:
+        """What was said of the rows besides."""
+        return self._act.extras() if isinstance(self._act, Remembering) else {}
 
     def go_on(self, actions: NDArray[Any]) -> bool:
         """Post what comes next; whether anything does."""

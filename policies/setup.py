@@ -111,12 +111,14 @@ def prepare_torch(config: Config) -> str:
 def replay_shape(config: Config, family: TaskFamily) -> dict[str, Any]:
     """What the replay of a run is built from."""
     env, spec = family.config, family.spec
-    every = needs_of(config).state_every
+    needs = needs_of(config)
+    every = needs.state_every
     return {
         "obs_space": layout_of(config, spec).obs_space,
         "action_space": spec.action_space,
         "capacity_trials": max(_trials_of(config, env).values()),
         "rows_per_trial": env.max_rollouts_per_task * (env.max_episode_steps + 1),
+        "extras": needs.extras,
         "state_every": every,
         "states": leaves_of(MEMORIES[config.memory.name], config.memory) if every else None,
     }

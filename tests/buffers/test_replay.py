@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from collections import Counter
 from dataclasses import fields
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -337,3 +338,31 @@ def test_places_that_a_wave_did_not_need_keep_their_trials() -> None:
     assert (replay.num_added, replay.num_trials, replay.num_transitions) == (8, 6, plain.num_transitions)
     for asked in ALL_NEEDS:
         assert same(replay.sample(asked, np.random.default_rng(2)), plain.sample(asked, np.random.default_rng(2)))
+
+
+class Saying(Replay):
+    """Says of every row the first number of its observation, as an extra."""
+
+    def write(self, trials: Any, times: Any, rows: Any, slots: Any, actions: Any, extras: Any = MappingProxyType({})) -> None:
+        super().write(trials, times, rows, slots, actions, {"log_prob": rows.obs[:, 0]})
+
+
+@every_need
+def test_what_was_said_of_a_row_comes_out_with_it(asked: Needs) -> None:
+    replay = make_replay(capacity=7, storage=Saying, extras=("log_prob",), state_every=asked.state_every)
+    play(replay, make_trials(1, 7), num_slots=3)
+    other = make_replay(capacity=7, storage=Saying, extras=("log_prob",), state_every=asked.state_every)
+    other.restore([replay.export(0, 4), replay.export(4, 7)])
+    for one in (replay, other):
+        batch = one.sample(asked, np.random.default_rng(0))
+        assert isinstance(batch.obs, torch.Tensor) and batch.extras["log_prob"].abs().max() > 0
+        assert torch.equal(batch.extras["log_prob"], batch.obs[..., 0])
+
+
+def test_an_extra_that_nobody_says_is_nothing_and_one_that_is_not_wanted_is_not_kept() -> None:
+    silent, deaf = make_replay(capacity=7, extras=("log_prob",)), make_replay(capacity=7, storage=Saying)
+    for replay in (silent, deaf):
+        play(replay, make_trials(1, 7), num_slots=3)
+    asked = needs(Sample.trials, batch_size=5)
+    assert not silent.sample(asked, np.random.default_rng(0)).extras["log_prob"].any()
+    assert not deaf.sample(asked, np.random.default_rng(0)).extras

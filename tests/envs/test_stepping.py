@@ -254,7 +254,9 @@ class Keeper:
 
     def reserve(self, n: int) -> None: ...
 
-    def write(self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Any, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
+    def write(
+        self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Any, slots: NDArray[np.int64], actions: NDArray[Any], extras: Any
+    ) -> None:
         for trial, time, slot in zip(trials.tolist(), times.tolist(), slots.tolist(), strict=True):
             self.times.setdefault(trial, []).append(time)
             self.obs.setdefault(trial, []).append(rows.obs[slot].tobytes() + actions[slot].tobytes())

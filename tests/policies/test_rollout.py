@@ -9,10 +9,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from buffers.replay import Replay
 from envs.parallel_env_manager import ParallelEnvManager, SlotGroup
 from policies.learner import Learner
 from policies.memory import MEMORIES
 from policies.rollout import Act, AgentActor, OpenPlan, Plan, RandomActor, WaveInterrupted, run_wave
+from policies.setup import replay_shape
 from tests.runs import tiny_config
 from tests.toys import CountingConfig, CountingFamily
 from utils.seeding import Phase
@@ -40,7 +42,9 @@ class Recorder:
     def reserve(self, n: int) -> None:
         self.reserved = n
 
-    def write(self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Any, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
+    def write(
+        self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Any, slots: NDArray[np.int64], actions: NDArray[Any], extras: Any
+    ) -> None:
         for trial, time, slot in zip(trials.tolist(), times.tolist(), slots.tolist(), strict=True):
             self.rows.setdefault(trial, []).append((time, rows.obs[slot].tobytes() + rows.reward[slot].tobytes(), actions[slot].tobytes()))
 
@@ -201,3 +205,16 @@ def test_a_round_in_which_a_row_is_late_changes_nothing_of_what_its_slot_remembe
         rows, noise = group.rows, learner.agent.draw_noise(np.random.default_rng(0), group.size)
         obs: Any = rows.obs
         assert played(late=True) == played(late=False)
+
+
+def test_what_an_agent_says_of_its_rows_is_kept_with_them() -> None:
+    with Learner(tiny_config()) as learner:
+        learner.agent.extras = ("log_prob",)
+        replay = Replay(**{**replay_shape(learner.config, learner.family), "extras": ("log_prob",)})
+        plan = Plan(0, Phase.TRAIN, 0, learner.family.sample_tasks(np.random.default_rng(0), 5, "train"))
+        run_wave(learner.env, AgentActor(learner.agent, device="cpu"), plan, sink=replay)
+        batch = replay.whole(0, 5)
+        with torch.no_grad():
+            expected = learner.agent.unroll(batch).policy.log_prob(batch.action)
+    torch.testing.assert_close(batch.extras["log_prob"][batch.valid], expected[batch.valid], rtol=1e-4, atol=1e-3)
+    assert batch.extras["log_prob"][batch.valid].unique().numel() > 10

@@ -41,7 +41,9 @@ class Hasher:
     def reserve(self, n: int) -> None:
         self._trials = [hashlib.sha256() for _ in range(n)]
 
-    def write(self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Any, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
+    def write(
+        self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Any, slots: NDArray[np.int64], actions: NDArray[Any], extras: Any
+    ) -> None:
         for trial, when, slot in zip(trials.tolist(), times.tolist(), slots.tolist(), strict=True):
             parts = (rows.obs, rows.reward, rows.terminated, rows.truncated, rows.info, actions)
             self._trials[trial].update(b"".join([when.to_bytes(4, "little"), *(part[slot].tobytes() for part in parts)]))
