@@ -154,6 +154,7 @@ class RunRecord:
 
     def finish(self, learner: Learner) -> None:
         """Draw the picture, and say where everything is."""
+        self._console.update(self._progress(learner, 0))  # what is shown last is where the run ended
         if self._profile is not None:
             self._profile.disable()
             text = io.StringIO()
@@ -168,7 +169,6 @@ class RunRecord:
             lines.append(f"W&B          {self._wandb.place}")
         if draw_curves(self._folder, learner):
             lines.insert(0, f"picture      {self._folder / PICTURE}")
-        lines += [f"film         {path}" for path in film(learner)]
         lines += [
             f"resume       python main.py {shlex.quote(f'resume={self._folder}')}",
             f"evaluate     python main.py {shlex.quote(f'evaluate={self._folder}')}",
@@ -176,6 +176,8 @@ class RunRecord:
         if learner.watch.seconds.get("checkpoint"):
             lines.append(f"checkpoints took {learner.watch.shares()['checkpoint']:.1%} of the time")
         self._console.message("\n".join([self._table, *lines] if self._table else lines))
+        for path in film(learner):  # last, since it may take a while
+            self._console.message(f"film         {path}")
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._console.__exit__(None, None, None)
