@@ -37,6 +37,8 @@ def main() -> int:
 
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    for note in request.notes:
+        print(note, file=sys.stderr)
     if request.config is not None and request.run_dir is not None:
         learns = request.way == "resume"
         _run(_resume if learns else _evaluate, request.config, request.run_dir, learns=learns)

@@ -16,7 +16,9 @@ from configs.compose import Composer
 from configs.listing import help_text, list_text
 from configs.runs import MAY_CHANGE, continued
 from configs.schema import GROUPS
-from policies.config import Config
+from configs.unread import notes
+from policies.config import CHECKPOINTS, Config, holds_a_run
+from utils.checkpoint import CheckpointStore
 from utils.options import OptionError
 
 PASSED_ON = ("hydra_help", "shell_completion")
@@ -34,6 +36,8 @@ class Request:
     way: str | None = None
     config: Config | None = None
     run_dir: Path | None = None
+    notes: tuple[str, ...] = ()
+    """What is worth knowing of the options, and no mistake."""
 
 
 def read(words: Sequence[str]) -> Request:
@@ -54,9 +58,20 @@ def read(words: Sequence[str]) -> Request:
         ways = [way for way in MAY_CHANGE if any(override.key_or_group == way and override.value() is not None for override in overrides)]
         if ways:
             return _continue(composer, ways, overrides, words)
-        for job in _jobs(composer, overrides, flags.multirun):
-            composer.config(job)
-    return Request(tuple(words))
+        _refuse_taken(overrides)
+        found = [notes(composer.config(job), job) for job in _jobs(composer, overrides, flags.multirun)]
+    # In a sweep only what none of its jobs reads: an option for some of them is what sweeps are for.
+    return Request(tuple(words), notes=tuple(note for note in found[0] if all(note in others for others in found)))
+
+
+def _refuse_taken(overrides: Sequence[Override]) -> None:
+    """Hydra writes into the folders that it is given before a run can look at them."""
+    for override in overrides:
+        if override.key_or_group in ("hydra.run.dir", "hydra.sweep.dir"):
+            given = Path(str(override.value())).expanduser()
+            for folder in [given] if override.key_or_group == "hydra.run.dir" else sorted(given.glob("*")):
+                if CheckpointStore(folder / CHECKPOINTS).has_any:
+                    raise OptionError(holds_a_run(folder))
 
 
 def _jobs(composer: Composer, overrides: list[Override], multirun: bool) -> list[list[Override]]:

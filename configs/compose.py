@@ -50,7 +50,7 @@ def to_config(composed: DictConfig) -> Config:
 def load(words: Sequence[str] = ()) -> Config:
     """The checked config of a new run, from the words that a command line would have: `load(["env=AntDir", "seed=1"])`."""
     with Composer() as composer:
-        overrides = composer.parse(words)
+        overrides = composer.parse(words.split() if isinstance(words, str) else words)
         for override in overrides:
             if override.key_or_group in WAYS:
                 raise OptionError(f"{override.input_line} names a run on disk: configs.runs.load_run(folder) gives its config.")

@@ -17,7 +17,7 @@ from configs.compose import Composer, to_config
 from configs.schema import EXPERIMENT, NAME_FIELDS, root, schemas
 from configs.values import assign, option_names, shown
 from policies.config import RECORD, Config
-from utils.options import OptionError
+from utils.options import OptionError, nearest
 
 TOTAL = "train.n_env_steps_total"
 
@@ -30,6 +30,8 @@ MAY_CHANGE = {
 
 def load_run(run_dir: Path | str, words: Sequence[str] = (), *, way: str = "evaluate") -> tuple[Config, Path]:
     """The checked config and the folder of a run on disk, to evaluate or to resume, with what these words change."""
+    if way not in MAY_CHANGE:
+        raise OptionError(f"way={way!r} is not known.{nearest(way, list(MAY_CHANGE))}")
     with Composer() as composer:
         return continued(composer, way, composer.parse([f"{way}={run_dir}", *words]))
 
@@ -53,6 +55,8 @@ def recorded(run_dir: Path, way: str) -> DictConfig:
 def continued(composer: Composer, way: str, overrides: Sequence[Override]) -> tuple[Config, Path]:
     """The config and the folder of a run to resume or to evaluate, with what the command line changes, where it may."""
     given = next(override for override in overrides if override.key_or_group == way)
+    if not str(given.value()).strip():
+        raise OptionError(f"{way}= needs the folder of a run: {way}=outputs/...")
     run_dir = Path(str(given.value())).expanduser()
     old = recorded(run_dir, way)
     new = copy.deepcopy(old)

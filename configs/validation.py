@@ -74,8 +74,11 @@ def _workers(config: Config) -> Iterator[str]:
         yield f"backend={backend.name} steps in this process, so num_parallel_workers={workers} contradicts it: leave one of the two out."
     if backend.threads is not None and backend.name in ("process", "pipe"):
         yield f"backend.threads={backend.threads} is for stepping in this process, and these slots are stepped by worker processes: leave it out."
+    if config.num_groups > num_slots:
+        yield f"num_groups={config.num_groups} is more than the {num_slots} slots that there are to be divided; num_slots=N sets them."
+        return
     most = most_workers(config)
-    if 1 <= most <= num_slots:
+    if most <= num_slots:
         try:
             check_settings(backend, backend.name, num_slots, num_workers=most, num_groups=config.num_groups, deterministic=config.deterministic)
         except ValueError as error:

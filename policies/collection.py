@@ -31,6 +31,8 @@ def play(
     counters, room = learner.counters, learner.replay.rows_per_trial
     if env.rows_per_trial > room:
         raise ValueError(f"A trial of this environment has up to {env.rows_per_trial} rows, and the replay has room for {room}.")
+    if num_trials < 0:
+        raise ValueError(f"{num_trials} trials cannot be collected.")
     if not num_trials:
         return WaveResult.empty(0, env.episodes_per_trial)
     phase, first = (Phase.WARMUP, counters.warmup_trials) if agent is None else (Phase.TRAIN, counters.trials)

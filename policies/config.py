@@ -20,6 +20,10 @@ from utils.wandb_run import WandbConfig
 
 RECORD = "config.yaml"
 """The file of a run folder that holds its config."""
+TASKS = "tasks.json"
+"""The file in it that lists the tasks."""
+CHECKPOINTS = "checkpoints"
+"""The folder in it that holds what the run goes on from."""
 
 
 class DeviceName(Enum):
@@ -130,6 +134,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, list):
         return [plain(one) for one in value]
     return value.name if isinstance(value, Enum) else value
+
+
+def holds_a_run(run_dir: Path) -> str:
+    """Why nothing else may be written there, as a sentence."""
+    return f"{run_dir} holds a run, which a new one would overwrite: resume={run_dir} goes on with it."
 
 
 def save(config: Config, run_dir: Path) -> None:

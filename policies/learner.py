@@ -22,7 +22,8 @@ from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.base import AgentSpec
 from policies.algorithms import ALGORITHMS
 from policies.collection import play, take_in
-from policies.config import Config
+from policies.config import CHECKPOINTS, RECORD, TASKS, Config
+from policies.config import save as save_config
 from policies.evaluation import TaskLists, evaluate_list, evaluation_table, held_out_name
 from policies.guard import Guard
 from policies.memory import MEMORIES
@@ -67,7 +68,7 @@ class Learner:
         self._sampling = generator(config.seed, Phase.UPDATE, 0)
         self._snapshots = None
         if run_dir is not None:
-            folder = run_dir / "checkpoints"
+            folder = run_dir / CHECKPOINTS
             self._snapshots = Snapshots(folder, algorithm=self.algorithm, replay=self.replay, sampling=self._sampling, agent_only=not learns)
         self.record: RunRecord | None = None
         self._resumed: dict[str, Any] = {}
@@ -260,8 +261,11 @@ class Learner:
     def save(self, *, last: bool = False) -> None:
         """Write a checkpoint into the run folder, unless the last update has gone wrong."""
         self.guard.settle()
-        if self._snapshots is None:
+        if self._snapshots is None or self.run_dir is None:
             return
+        if not (self.run_dir / RECORD).exists():  # who trains by hand may resume by a command
+            save_config(self.config, self.run_dir)
+            self.tasks.save(self.run_dir / TASKS)
         self.watch.lap("other")
         self._snapshots.save(self.counters, self.loss_sums, self.record.facts(self) if self.record else {}, self.acting, last=last)
         self.watch.lap("checkpoint")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 
-from policies.config import Config, plain, save
+from policies.config import TASKS, Config, plain, save
 from policies.evaluation import curves_of, evaluation_table, held_out_name
 from policies.film import film
 from utils.console import Console, Progress
@@ -62,7 +62,7 @@ class RunRecord:
         if self._folder is not None:
             self._lock = RunLock(self._folder)
             save(self._config, self._folder)  # a refused resume must not change what the run goes by
-            learner.tasks.save(self._folder / "tasks.json")
+            learner.tasks.save(self._folder / TASKS)
             self._wandb = self._start_wandb(self._folder)
             self._logger = Logger(self._folder, self._wandb, resume_at=self._resumed.get("metrics_offset", 0))
         self._console.__enter__()
@@ -160,6 +160,11 @@ class RunRecord:
             text = io.StringIO()
             pstats.Stats(self._profile, stream=text).sort_stats("tottime").print_stats(25)
             self._console.message(text.getvalue())
+        if not learner.counters.updates and learner.stop_signal is None:
+            train, steps = self._config.train, learner.counters.env_steps
+            pool = f"the random pool of train.num_init_rollouts_pool={train.num_init_rollouts_pool} trials alone took {steps:,} env steps"
+            short = f"{steps:,} env steps earn no update by train.updates_per_step={train.updates_per_step}"
+            self._console.message(f"Nothing was learned: {short if learner.counters.iteration else pool}.")
         if self._folder is None:
             return
         if self._wandb is not None:
@@ -194,6 +199,7 @@ def group_of(config: Config) -> str:
     settings = plain(config)
     for name in ("seed", "num_parallel_workers", "backend", "wandb", "profile", "checkpoint_every", "resume", "evaluate"):
         settings.pop(name)
+    settings["evaluation"].pop("films")
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:6]
     return f"{config.env.family}-{config.agent.arch.name}-{config.algorithm.name}-{digest}"
 

@@ -13,6 +13,7 @@ import torch
 
 from buffers.replay import Replay
 from policies.algorithms.base import Algorithm
+from policies.config import holds_a_run
 from policies.progress import Counters
 from utils.checkpoint import CheckpointError, CheckpointStore
 from utils.options import OptionError
@@ -53,8 +54,7 @@ class Snapshots:
         if self._agent_only:
             raise RuntimeError("This learner was made to evaluate, with learns=False.")
         if not self._is_ours and self._store.has_any:
-            run = self._folder.parent
-            raise OptionError(f"{run} holds a run, which a new one would overwrite: resume={run} goes on with it.")
+            raise OptionError(holds_a_run(self._folder.parent))
         self._is_ours = True
 
     def save(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from configs.cli import read
+from policies.config import CHECKPOINTS
+from utils.checkpoint import CheckpointStore
 from utils.options import OptionError
 
 
@@ -49,6 +53,8 @@ def test_hydras_own_flags_are_passed_on(words: list[str]) -> None:
         ("--resolve", "go with --cfg"),
         ("resume=a evaluate=b", "give one of the two"),
         ("-m resume=a", "leave out -m"),
+        ("num_groups=3 num_slots=2", "num_groups=3 is more than the 2 slots"),
+        ("evaluate=", "evaluate= needs the folder of a run"),
         ("num_parallel_workers = 6", "write num_parallel_workers=VALUE, without spaces"),
     ],
 )
@@ -61,3 +67,13 @@ def test_a_mistake_anywhere_is_one_sentence(words: str, sentence: str) -> None:
 
 def test_a_resume_of_null_is_an_ordinary_run() -> None:
     assert read(["resume=null"]).run_dir is None
+
+
+@pytest.mark.parametrize(("option", "run"), [("hydra.run.dir", "."), ("hydra.sweep.dir", "0")])
+def test_hydra_is_not_let_into_the_folder_of_a_run(option: str, run: str, tmp_path: Path) -> None:
+    word = f"{option}={tmp_path}"
+    folder = (tmp_path / run).resolve()
+    assert read([word]).words == (word,)
+    CheckpointStore(folder / CHECKPOINTS).save(1, tensors={}, facts={}, segments={})
+    with pytest.raises(OptionError, match=rf"holds a run, .*: resume={folder}"):
+        read([word])
