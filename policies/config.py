@@ -59,7 +59,11 @@ class TrainConfig:
         100, "trials of random actions before the first update; an on-policy algorithm learns no more from them than how to normalise", low=0
     )
     updates_per_step: float = option(0.02, "gradient updates per env step collected; an on-policy algorithm updates once in an iteration", low=0)
-    buffer_size: int = option(1_000_000, "capacity of the replay of an off-policy algorithm, in env steps", low=1)
+    buffer_size: int = option(
+        1_000_000,
+        "capacity of an off-policy algorithm's replay: as many trials as have so many env steps at full length; of short ones, fewer steps",
+        low=1,
+    )
     replay_device: ReplayDevice = option(
         ReplayDevice.auto,
         "where batches are gathered: host, or an image of the replay on the training device; auto takes that where it fits into half of what "

@@ -264,6 +264,7 @@ class Learner:
         if self._snapshots is None or self.run_dir is None:
             return
         if not (self.run_dir / RECORD).exists():  # who trains by hand may resume by a command
+            self.run_dir.mkdir(parents=True, exist_ok=True)
             save_config(self.config, self.run_dir)
             self.tasks.save(self.run_dir / TASKS)
         self.watch.lap("other")

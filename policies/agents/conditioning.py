@@ -93,7 +93,11 @@ def net_of(sizes: HeadSizes, join: Join, out_dim: int, last_gain: float | None =
 
 
 def parameters_of(layers: Iterable[nn.Module]) -> list[tuple[Tensor, Tensor]]:
-    """(weight, bias) of each linear layer: the parameters themselves, which `to`, `deepcopy` and `load_state_dict` keep up to date."""
+    """(weight, bias) of each linear layer: the parameters themselves, which `to`, `deepcopy` and `load_state_dict` keep up to date.
+
+    Nobody looks for them again: other parameters in their place (`load_state_dict(assign=True)`, a layer that is replaced, a parametrisation)
+    would not be used. Change the values of those that there are.
+    """
     return [(layer.weight, layer.bias) for layer in layers if isinstance(layer, nn.Linear)]
 
 

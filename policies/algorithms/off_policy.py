@@ -56,8 +56,13 @@ class OffPolicyConfig(AlgorithmConfig):
 
     batch_size: int = option(32, "trials (or windows) in a batch, for agents that remember", low=1)
     transitions_batch_size: int = option(256, "transitions in a batch, for Markov agents", low=1)
-    window: int = option(0, "rows of a trial to train on at once, for agents that remember; 0 takes whole trials", low=0)
-    burn_in: int = option(0, "rows before a window that its memory reads first, and that do not train", low=0)
+    window: int = option(
+        0,
+        "rows of a trial to train on at once, for agents that remember; 0 takes whole trials, and is better than windows of about a trial's length: "
+        "they reach beyond its first row and its last, so that each row is in equally many, and would be half empty",
+        low=0,
+    )
+    burn_in: int = option(0, "rows before a window that its memory reads first: no loss is taken over them, but gradients go through them", low=0)
     window_start: WindowStart = option(
         WindowStart.zero,
         "what the memory holds before the first row that it reads: zero, nothing; stored, what the actor's held there while it collected "

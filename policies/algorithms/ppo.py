@@ -47,7 +47,9 @@ class PPOConfig(AlgorithmConfig):
     max_grad_norm: float | None = option(0.5, "clip the norm of the gradient; null does not", above=0)
     init_deviation: float = option(1.0, "deviation of continuous actions at first", above=0)
     target_kl: float | None = option(
-        None, "where an update changes the policy by more than this (approx_kl), the next ones take smaller steps; null leaves them alone", above=0
+        None,
+        "where an update changes the policy by more than this (approx_kl), the next take smaller steps; no epoch is cut short; null: never",
+        above=0,
     )
     parts: int | None = option(
         None, "parts of a minibatch whose gradients are found side by side and added; null: 2 on a CPU, or 1 where that would not gain", low=1

@@ -39,6 +39,12 @@ def test_scripts_get_the_config_of_a_run_by_its_folder(tmp_path: Path) -> None:
     assert config == load(STARTED)
 
 
+def test_words_may_be_one_text_and_another_way_is_refused(tmp_path: Path) -> None:
+    assert load("env=Wind seed=3") == load(["env=Wind", "seed=3"])
+    with pytest.raises(OptionError, match=r"way='resum' is not known\. Did you mean 'resume'"):
+        load_run(tmp_path, way="resum")
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_script_that_loads_a_run_as_if_it_were_new_is_told_how(way: str, tmp_path: Path) -> None:
     assert way in MAY_CHANGE

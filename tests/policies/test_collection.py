@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from buffers.rollout import Rollout
 from policies.collection import play, take_in
 from policies.learner import Learner
@@ -36,4 +38,6 @@ def test_no_trials_are_no_wave() -> None:
     with Learner(tiny_config()) as learner:
         before = state_of(learner)
         assert learner.collect(0, False, None).env_steps == 0
+        with pytest.raises(ValueError, match="-1 trials cannot be collected"):
+            learner.collect_rollouts_parallel(-1)
         assert state_of(learner) == before

@@ -12,7 +12,8 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from policies.config import plain
+from configs.runs import load_run
+from policies.config import TASKS, plain
 from policies.learner import Learner
 from policies.run_record import group_of, headline
 from tests.runs import metrics_of, tiny_config
@@ -36,7 +37,7 @@ def test_settings_are_plain_data() -> None:
 def test_seeds_share_a_group_and_experiments_do_not() -> None:
     group = group_of(tiny_config())
     assert group.startswith("PointRobot-Memory-SAC-")
-    assert group_of(tiny_config(seed=1, workers=2, checkpoint_every=7)) == group
+    assert group_of(tiny_config(seed=1, workers=2, checkpoint_every=7, evaluation={"films": 2})) == group
     assert group_of(tiny_config(env={"radius": 0.3})) != group
 
 
@@ -44,6 +45,49 @@ def test_a_profile_is_printed_at_the_end(tmp_path: Path, capsys: pytest.CaptureF
     with Learner(tiny_config(profile=True), tmp_path) as learner:
         learner.train()
     assert "tottime" in capsys.readouterr().out
+
+
+def test_a_run_that_learned_nothing_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, train, said in (
+        (
+            "pool",
+            {"n_env_steps_total": 5, "num_init_rollouts_pool": 5, "num_rollouts_per_iter": 4, "updates_per_step": 0.001},
+            "num_init_rollouts_pool=5",
+        ),
+        (
+            "steps",
+            {"n_env_steps_total": 80, "num_init_rollouts_pool": 0, "num_rollouts_per_iter": 4, "updates_per_step": 1e-6},
+            "updates_per_step=1e-06",
+        ),
+        ("learns", {}, ""),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        with Learner(tiny_config(train=train), folder) as learner:
+            learner.train()
+        text = capsys.readouterr().out
+        assert ("Nothing was learned: " in text, said in text) == (bool(said), True)
+
+
+def test_a_display_ends_where_the_run_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Learner(tiny_config(), tmp_path) as learner:
+        learner.train()
+        steps = learner.counters.env_steps
+    assert f"{steps:,}/240 env steps" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_what_is_trained_by_hand_goes_on_by_a_command(tmp_path: Path) -> None:
+    run = tmp_path / "by" / "hand"
+    with Learner(tiny_config(), run) as learner:
+        learner.collect_rollouts_parallel(3, random_actions=True)
+        learner.update(2)
+        learner.save()
+        config = learner.config
+    again, folder = load_run(run, way="resume")
+    assert (plain(again), folder) == (plain(config), run)
+    with Learner(again, folder) as learner:
+        learner.load()
+        assert learner.counters.updates == 2 and (run / TASKS).is_file()
 
 
 def test_one_offline_wandb_run_with_workers_is_read_back(tmp_path: Path) -> None:
