@@ -95,9 +95,6 @@ class Replay:
         """Env steps that can be sampled."""
         return int(self._transitions.sum())
 
-    def __len__(self) -> int:
-        return self.num_transitions
-
     # -- a wave comes in -----------------------------------------------------------------------------------------------------------------
 
     def reserve(self, n: int) -> None:
@@ -119,10 +116,7 @@ class Replay:
         actions: NDArray[Any],
         extras: Mapping[str, NDArray[Any]] = MappingProxyType({}),
     ) -> None:
-        """Row times[i] of the wave's trial trials[i] is slot slots[i] of `rows`, with the action chosen from it, and what else was said of it.
-
-        An extra that nobody says, as of random actions, is 0.
-        """
+        """Row times[i] of the wave's trial trials[i] is slot slots[i], with the action chosen from it, and extras: 0 where nobody says them."""
         assert self._reserved is not None, "reserve() comes first"
         at = self._reserved[trials] * self.rows_per_trial + times
         stored = self._rows

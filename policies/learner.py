@@ -22,14 +22,13 @@ from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.base import AgentSpec
 from policies.algorithms import ALGORITHMS
 from policies.collection import play, take_in
-from policies.config import CHECKPOINTS, RECORD, TASKS, Config
-from policies.config import save as save_config
+from policies.config import CHECKPOINTS, RECORD, Config
 from policies.evaluation import TaskLists, evaluate_list, evaluation_table, held_out_name
 from policies.guard import Guard
 from policies.memory import MEMORIES
 from policies.progress import Counters, by_episode
 from policies.rollout import AgentActor, WaveResult
-from policies.run_record import RunRecord, changes_since
+from policies.run_record import RunRecord, changes_since, save_settings
 from policies.setup import check_family, in_process, layout_of, memory_of, mirrors, needs_of, prepare_torch, replay_shape, settle_backend, slots_of
 from policies.snapshots import Snapshots
 from policies.training import Training
@@ -49,9 +48,7 @@ class Learner:
     """
 
     def __init__(self, config: Config, run_dir: Path | None = None, *, learns: bool = True) -> None:
-        self.config = config
-        self.run_dir = run_dir
-        self.learns = learns
+        self.config, self.run_dir, self.learns = config, run_dir, learns
         self.device = prepare_torch(config)
         self.watch = Stopwatch()
         self.train_env_parallel: ParallelEnvManager | None = None
@@ -264,9 +261,7 @@ class Learner:
         if self._snapshots is None or self.run_dir is None:
             return
         if not (self.run_dir / RECORD).exists():  # who trains by hand may resume by a command
-            self.run_dir.mkdir(parents=True, exist_ok=True)
-            save_config(self.config, self.run_dir)
-            self.tasks.save(self.run_dir / TASKS)
+            save_settings(self, self.run_dir)
         self.watch.lap("other")
         self._snapshots.save(self.counters, self.loss_sums, self.record.facts(self) if self.record else {}, self.acting, last=last)
         self.watch.lap("checkpoint")

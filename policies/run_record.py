@@ -61,8 +61,7 @@ class RunRecord:
         self._begun = (learner.counters.env_steps, learner.counters.updates)
         if self._folder is not None:
             self._lock = RunLock(self._folder)
-            save(self._config, self._folder)  # a refused resume must not change what the run goes by
-            learner.tasks.save(self._folder / TASKS)
+            save_settings(learner, self._folder)  # a refused resume must not change what the run goes by
             self._wandb = self._start_wandb(self._folder)
             self._logger = Logger(self._folder, self._wandb, resume_at=self._resumed.get("metrics_offset", 0))
         self._console.__enter__()
@@ -192,6 +191,13 @@ class RunRecord:
             self._wandb.finish(exit_code=0 if kind is None else 1)
         if self._lock is not None:
             self._lock.release()
+
+
+def save_settings(learner: Learner, folder: Path) -> None:
+    """Write what makes a folder that of a run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save(learner.config, folder)
+    learner.tasks.save(folder / TASKS)
 
 
 def group_of(config: Config) -> str:

@@ -127,7 +127,8 @@ def test_slow_environments_get_helpers_and_no_more_than_four_slots_are_built_els
     # Where other programs take most of the cores, computing looks like waiting: which of the two helps is tested with given costs.
     assert (choice.backend.name, choice.num_workers) in (("process", CORES), ("thread", 64))
     built = [tuple(map(int, file.name.split("-")[1:])) for file in sorted(tmp_path.iterdir())]
-    assert [slots for slots, _ in built] == [1, 4, 4], "alone, a few, and the few with the family's own threads"
+    whole = [1, 4, 4]  # alone, a few, and (what waits has no use for them) the few with the family's own threads
+    assert [slots for slots, _ in built] in ([whole] if choice.backend.name == "process" else [whole[:2], whole])
     (pid,) = {pid for _, pid in built}
     assert pid != os.getpid() and not psutil.pid_exists(pid)
 
