@@ -279,8 +279,8 @@ class ValueScale:
 
     def learn(self, returns: Tensor) -> None:
         """[n] the returns of one update."""
-        returns, before = returns.double(), self.weight
-        self.weight = self.KEPT * before + 1.0 - self.KEPT
+        returns = returns.cpu().double()  # not every device has it
+        self.weight = self.KEPT * self.weight + 1.0 - self.KEPT
         part = (1.0 - self.KEPT) / self.weight
         self.mean += part * (float(returns.mean()) - self.mean)
         self.square += part * (float(returns.square().mean()) - self.square)
