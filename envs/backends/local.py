@@ -214,8 +214,8 @@ class LocalBackend(Backend):
         self.dropped = 0
         """Letters that came too late, from rooms that had been abandoned."""
         self._mail = Mailbox()
-        self._desk = Desk(layout, self.rows, 0, num_slots)
-        self._rooms = [Room(number, blocks, self._desk, threads) for number, blocks in enumerate(divided)]
+        desk = Desk(layout, self.rows, 0, num_slots)
+        self._rooms = [Room(number, blocks, desk, threads) for number, blocks in enumerate(divided)]
         self._edges = np.array([room.start for room in self._rooms] + [num_slots])
         self._room_of = np.repeat(np.arange(len(self._rooms)), np.diff(self._edges))
         self._most = int(np.diff(self._edges).max())
