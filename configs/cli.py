@@ -60,6 +60,8 @@ def read(words: Sequence[str]) -> Request:
             return _continue(composer, ways, overrides, words)
         _refuse_taken(overrides)
         found = [notes(composer.config(job), job) for job in _jobs(composer, overrides, flags.multirun)]
+    if not found:
+        raise OptionError("There is nothing to run: an option of the sweep gives no values.")
     # In a sweep only what none of its jobs reads: an option for some of them is what sweeps are for.
     return Request(tuple(words), notes=tuple(note for note in found[0] if all(note in others for others in found)))
 

@@ -42,6 +42,7 @@ def test_hydras_own_flags_are_passed_on(words: list[str]) -> None:
         ("-m seed=1,2,-1", "seed=-1 is out of range"),
         ("-m num_slots=24,12,2 num_parallel_workers=6", "num_parallel_workers=6 is more than num_slots=2"),
         ("-m seed=range(-1,2)", "seed=-1 is out of range"),
+        ("-m seed=range(0,0)", "There is nothing to run"),
         ("hydra.mode=MULTIRUN seed=1,-1", "seed=-1 is out of range"),
         ("-m hydra/sweeper=bayes seed=1", "hydra/sweeper=bayes is not known."),
         ("--seed 3", "There is no flag --seed; options are written without dashes: seed=VALUE."),
