@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from policies.config import Config
     from policies.learner import Learner
+    from policies.run.config import Config
 
 FAILED = 1
 """The exit code of a run that could not go on."""
@@ -83,7 +83,7 @@ def _resume(learner: Learner) -> float:
 
 
 def _evaluate(learner: Learner) -> float:
-    from policies.film import film
+    from policies.run.film import film
 
     learner.load()
     print(learner.report())
@@ -96,8 +96,8 @@ def _run(act: Callable[[Learner], float], config: Config, run_dir: Path, *, lear
     """Act with a learner; what the environment, the machine or the user did is a sentence and an exit code, not a traceback."""
     from envs.backends.base import BackendError
     from envs.parallel_env_manager import WorkerError
-    from policies.guard import ExplodedError
     from policies.learner import Learner
+    from policies.run.nan_guard import ExplodedError
     from utils.checkpoint import CheckpointError
     from utils.options import OptionError
     from utils.run_lock import RunLockError

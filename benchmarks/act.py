@@ -17,7 +17,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from benchmarks.machine import facts, write
+from benchmarks.parts.machine import facts, write
 from benchmarks.update import algorithm_of
 from envs.meta.make_env import make_family
 from policies.agents.agent import Agent

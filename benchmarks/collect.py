@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from benchmarks.cases import Table
+    from benchmarks.parts.cases import Table
 
 # Everything else is imported in main(): the processes that some rows and the limit spawn import this module again, and need none of it.
 
@@ -27,7 +27,7 @@ RESULTS = Path(__file__).parent / "results" / "collect.json"
 
 def parsed() -> argparse.Namespace:
     """The command line."""
-    from benchmarks.cases import ACTING, CASES, ENV_ONLY
+    from benchmarks.parts.cases import ACTING, CASES, ENV_ONLY
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", nargs="+", choices=list(CASES))
@@ -45,10 +45,10 @@ def main() -> None:
     """Measure, print, save."""
     import torch
 
-    from benchmarks.cases import tables
-    from benchmarks.machine import facts, write
-    from benchmarks.report import targets_text
-    from benchmarks.targets import targets_of
+    from benchmarks.parts.cases import tables
+    from benchmarks.parts.machine import facts, write
+    from benchmarks.parts.report import targets_text
+    from benchmarks.parts.targets import targets_of
     from utils.machine import available_cores
 
     options = parsed()
@@ -68,8 +68,8 @@ def main() -> None:
 
 
 def _measure_all(chosen: list[Table], options: argparse.Namespace) -> dict[str, Any]:
-    from benchmarks.measure import expected_seconds, measure
-    from benchmarks.report import table_text
+    from benchmarks.parts.measure import expected_seconds, measure
+    from benchmarks.parts.report import table_text
 
     expected = {table.key: expected_seconds(table, options.seconds, options.repeats, options.rows) for table in chosen}
     print(f"{len(chosen)} tables, about {sum(expected.values()) / 60:.0f} minutes.", flush=True)

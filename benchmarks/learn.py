@@ -31,8 +31,8 @@ from typing import Any
 import psutil
 from rich.console import Console
 
-from benchmarks.curves import Point, draw, point_of, summary_of, table_of
-from benchmarks.machine import facts, write
+from benchmarks.parts.curves import Point, draw, point_of, summary_of, table_of
+from benchmarks.parts.machine import facts, write
 from utils.options import nearest
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -28,10 +28,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.cases import ACTING, CASES, ENV_ONLY, Table
-from benchmarks.machine import facts, write
-from benchmarks.policy import make_agent
-from benchmarks.retrial_rows import WARM_UP_S, Bench, Setting, make_replay
+from benchmarks.parts.cases import ACTING, CASES, ENV_ONLY, Table
+from benchmarks.parts.machine import facts, write
+from benchmarks.parts.policy import make_agent
+from benchmarks.parts.retrial_rows import WARM_UP_S, Bench, Setting, make_replay
 from envs.backends.base import BackendConfig, Block, ShardHost
 from envs.base import Layout, Rows
 from utils.machine import available_cores
@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    logging.getLogger("envs.recovery").setLevel(logging.ERROR)  # each kill would be reported
+    logging.getLogger("envs.manager.recovery").setLevel(logging.ERROR)  # each kill would be reported
     print(facts()["text"])
     print(f"About {(2 * options.repeats * options.seconds + 1.2 * options.kills + 20) / 60:.0f} minutes.", flush=True)
     found: dict[str, Any] = {"machine": facts(), "kills": {}}

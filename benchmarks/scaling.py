@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.cases import CASES, ENV_ONLY, EPISODES, HORIZON, Table
+from benchmarks.parts.cases import CASES, ENV_ONLY, EPISODES, HORIZON, Table
 from envs.backends.base import BackendConfig
 from envs.parallel_env_manager import ParallelEnvManager
 from utils.machine import available_cores
@@ -45,7 +45,7 @@ def layouts(slots: int) -> Iterator[tuple[str, str, int]]:
 
 def measured(slots: int, name: str, backend: str, workers: int, seconds: float) -> dict[str, Any]:
     """One layout: started, run and looked at."""
-    from benchmarks.retrial_rows import WARM_UP_S, Bench, Setting
+    from benchmarks.parts.retrial_rows import WARM_UP_S, Bench, Setting
 
     gc.collect()  # what was closed before is gone for good
     before, start = descriptors(), perf_counter()
@@ -158,7 +158,7 @@ def main() -> None:
     if options.ready:
         _print_ready(options.ready)
         return
-    from benchmarks.machine import facts, write
+    from benchmarks.parts.machine import facts, write
 
     planned = [(slots, layout) for slots in options.slots for layout in layouts(slots)]
     print(facts()["text"])

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.machine import facts, write
+from benchmarks.parts.machine import facts, write
 from envs.base import Group, Layout, Reference, TaskFamily, uniform_actions
 from envs.meta import FAMILIES
 from envs.meta.make_env import make_family

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.machine import facts, write
+from benchmarks.parts.machine import facts, write
 from benchmarks.scores import known
 from envs.base import Group, Layout, TaskFamily, uniform_actions
 from envs.meta import FAMILIES
+from envs.meta.locomotion.mujoco_shard import MujocoShard, mujoco_module
 from envs.meta.make_env import make_family
-from envs.meta.mujoco_shard import MujocoShard, mujoco_module
 from utils.machine import available_cores
 
 RESULTS = Path(__file__).parent / "results" / "suite.json"

@@ -5,7 +5,7 @@
     python -m benchmarks.update --algorithm SAC TD3 --repeats 3
 
 A row is one time step of one trial through the update of everything: critics, actor, temperature, targets. Shapes of AntDir: 32 trials of 402 rows
-(two episodes of 200 steps), memories of 128, heads of three layers of 128. The plain form (`benchmarks/plain_sac.py`) has the same sizes, a GRU
+(two episodes of 200 steps), memories of 128, heads of three layers of 128. The plain form (`benchmarks/parts/plain_sac.py`) has the same sizes, a GRU
 for the actor and one for the critic, five recurrent passes, and torch's two intra-op threads; it skips nothing and shares nothing.
 """
 
@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.machine import facts, write
-from benchmarks.plain_sac import Padded, PlainSAC
+from benchmarks.parts.machine import facts, write
+from benchmarks.parts.plain_sac import Padded, PlainSAC
 from buffers.base import Batch, Needs
 from buffers.replay import Replay
 from envs.base import Layout, TaskFamily

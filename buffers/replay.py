@@ -13,8 +13,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from buffers.base import Batch, Needs, Sample
-from buffers.mirror import Mirror
-from buffers.states import Leaves, States
+from buffers.device_copy import Mirror
+from buffers.memory_states import Leaves, States
 from envs.base import Rows
 
 TERMINATED, TRUNCATED, EPISODE_START, TRIAL_START, TRIAL_END = 1, 2, 4, 8, 16

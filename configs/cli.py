@@ -13,11 +13,11 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.types import Override
 
 from configs.compose import Composer
-from configs.listing import help_text, list_text
+from configs.help import help_text, list_text
 from configs.runs import MAY_CHANGE, continued
 from configs.schema import GROUPS
 from configs.unread import notes
-from policies.config import CHECKPOINTS, Config, holds_a_run
+from policies.run.config import CHECKPOINTS, Config, holds_a_run
 from utils.checkpoint import CheckpointStore
 from utils.options import OptionError
 

@@ -22,12 +22,12 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from configs.listing import list_text
+from configs.help import list_text
 from configs.schema import EXPERIMENT, FOLDER, GROUPS, register
 from configs.validation import check
 from configs.values import assign, near_option, option_names
 from envs.meta import FAMILIES
-from policies.config import Config
+from policies.run.config import Config
 from utils.options import OptionError, near, nearest
 
 WAYS = ("resume", "evaluate")

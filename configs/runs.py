@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from configs.compose import Composer, to_config
 from configs.schema import EXPERIMENT, NAME_FIELDS, root, schemas
 from configs.values import assign, option_names, shown
-from policies.config import RECORD, Config
+from policies.run.config import RECORD, Config
 from utils.options import OptionError, nearest
 
 TOTAL = "train.n_env_steps_total"

@@ -14,8 +14,8 @@ from envs.backends.base import BackendConfig
 from envs.meta import FAMILIES
 from policies.agents.base import AgentConfig, Arch
 from policies.algorithms import ALGORITHMS
-from policies.config import Config, EvaluationConfig, LearnerConfig, TrainConfig
 from policies.memory import MEMORIES
+from policies.run.config import Config, EvaluationConfig, LearnerConfig, TrainConfig
 from utils.wandb_run import WandbConfig
 
 FOLDER = Path(__file__).parent

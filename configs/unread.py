@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from hydra.core.override_parser.types import Override
 
 from policies.agents.base import Arch, Conditioning
-from policies.config import Config
-from policies.setup import needs_of
+from policies.run.config import Config
+from policies.run.setup import needs_of
 
 
 def notes(config: Config, overrides: Sequence[Override]) -> list[str]:

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 from envs.backends import BACKENDS
 from envs.backends.base import BackendError
-from envs.backends.launch import check_startable
-from envs.checks import check_settings
+from envs.backends.workers.launch import check_startable
+from envs.manager.checks import check_settings
 from envs.meta import FAMILIES
 from policies.agents.base import Arch
 from policies.algorithms import ALGORITHMS
-from policies.config import Config, DeviceName, Overlap
 from policies.memory import MEMORIES
-from policies.overlap import REFUSAL
-from policies.setup import check_family, most_workers, needs_of, slots_of
+from policies.run.config import Config, DeviceName, Overlap
+from policies.run.overlap import REFUSAL
+from policies.run.setup import check_family, most_workers, needs_of, slots_of
 from utils.options import OptionError, nearest, range_problems
 
 

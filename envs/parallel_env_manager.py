@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from envs.backends import BACKENDS
 from envs.backends.base import Backend, BackendConfig, Block, Factory
 from envs.base import ActionSpace, EnvSpec, Layout, Rows, TaskFamily
-from envs.checks import (
+from envs.manager.checks import (
     TrialDroppedError,
     backend_name,
     check_settings,
@@ -29,8 +29,8 @@ from envs.checks import (
     chosen_slots,
     listed,
 )
-from envs.recovery import EnvCrashLoopError, FaultCounts, WorkerError
-from envs.stepping import SlotGroup, Start, Stepper
+from envs.manager.recovery import EnvCrashLoopError, FaultCounts, WorkerError
+from envs.manager.stepping import SlotGroup, Start, Stepper
 from envs.trial import TrialClock
 
 __all__ = ["EnvCrashLoopError", "ParallelEnvManager", "Remote", "SlotGroup", "Start", "TrialDroppedError", "WorkerError"]

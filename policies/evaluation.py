@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from envs.base import EnvSpec, Split, TaskFamily
 from envs.parallel_env_manager import ParallelEnvManager
-from policies.rollout import Actor, Plan, WaveResult, run_wave
+from policies.collection.wave import Actor, Plan, WaveResult, run_wave
 from utils.seeding import Phase, Purpose, generator
 
 _log = logging.getLogger(__name__)

@@ -21,17 +21,28 @@ from envs.meta.make_env import make_family
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.base import AgentSpec
 from policies.algorithms import ALGORITHMS
-from policies.collection import play, take_in
-from policies.config import CHECKPOINTS, RECORD, Config
+from policies.collection.collector import play, take_in
+from policies.collection.wave import AgentActor, WaveResult
 from policies.evaluation import TaskLists, evaluate_list, evaluation_table, held_out_name
-from policies.guard import Guard
 from policies.memory import MEMORIES
-from policies.progress import Counters, by_episode
-from policies.rollout import AgentActor, WaveResult
-from policies.run_record import RunRecord, changes_since, save_settings
-from policies.setup import check_family, in_process, layout_of, memory_of, mirrors, needs_of, prepare_torch, replay_shape, settle_backend, slots_of
-from policies.snapshots import Snapshots
-from policies.training import Training
+from policies.run.checkpointing import Snapshots
+from policies.run.config import CHECKPOINTS, RECORD, Config
+from policies.run.nan_guard import Guard
+from policies.run.progress import Counters, by_episode
+from policies.run.record import RunRecord, changes_since, save_settings
+from policies.run.setup import (
+    check_family,
+    in_process,
+    layout_of,
+    memory_of,
+    mirrors,
+    needs_of,
+    prepare_torch,
+    replay_shape,
+    settle_backend,
+    slots_of,
+)
+from policies.run.training import Training
 from utils.checkpoint import CheckpointError
 from utils.seeding import Phase, generator
 from utils.stop_signal import StopSignal
@@ -60,7 +71,7 @@ class Learner:
         self.counters = Counters(next_evaluation=config.evaluation.every)
         self.loss_sums: dict[str, torch.Tensor] = {}
         self.acting: dict[str, Any] = {}
-        """The state of the agent that plays the present wave, where updates go on beside it (policies/overlap.py)."""
+        """The state of the agent that plays the present wave, where updates go on beside it (policies/run/overlap.py)."""
         self.guard = Guard(run_dir)
         self._sampling = generator(config.seed, Phase.UPDATE, 0)
         self._snapshots = None
@@ -190,7 +201,7 @@ class Learner:
         """One update; its metrics, still on the device. `watch`: whose laps it counts, where it runs in a thread of its own.
 
         On-policy, the normaliser takes the batch in only after the update, which so reads the rows exactly as the policy that acted did.
-        Off-policy it has taken them in when they were collected (policies/collection.py).
+        Off-policy it has taken them in when they were collected (policies/collection/collector.py).
         """
         watch = watch or self.watch
         batch = self.replay.sample(self.needs, self._sampling)

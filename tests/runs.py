@@ -12,13 +12,13 @@ import torch
 
 from envs.backends.base import BackendConfig
 from envs.meta import FAMILIES
-from envs.meta.point_robot import PointReward
+from envs.meta.toy.point_robot import PointReward
 from policies.agents.actions import actions_of
 from policies.agents.base import AgentConfig, Arch
 from policies.algorithms import ALGORITHMS
-from policies.config import Config, DeviceName, EvaluationConfig, LearnerConfig, TrainConfig
 from policies.learner import Learner
 from policies.memory import MEMORIES
+from policies.run.config import Config, DeviceName, EvaluationConfig, LearnerConfig, TrainConfig
 from utils.wandb_run import WandbConfig, WandbMode
 
 

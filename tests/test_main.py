@@ -19,8 +19,8 @@ FAKE = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 import policies.learner
-from policies.config import save
-from policies.guard import ExplodedError
+from policies.run.config import save
+from policies.run.nan_guard import ExplodedError
 from utils.checkpoint import CheckpointError
 
 class Learner:

@@ -11,8 +11,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.base import EnvSpec, Layout, Rows
-from envs.gym_shard import GymShard, TaskSetter
-from envs.gym_spaces import ActionWriter, ObsReader
+from envs.interop.gymnasium_shard import GymShard, TaskSetter
+from envs.interop.spaces import ActionWriter, ObsReader
 
 NUM_CHOICES = 4
 

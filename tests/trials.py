@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from buffers.replay import Replay
 from envs.base import ActionSpace, EnvSpec, Layout, Obs, ObsSpace, Rows
-from envs.gym_spaces import MASK_KEY, allowed_choices
+from envs.interop.spaces import MASK_KEY, allowed_choices
 from policies.agents.base import AgentConfig, AgentSpec, Arch
 from policies.memory import MEMORIES
 

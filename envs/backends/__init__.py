@@ -5,11 +5,11 @@ A backend places shards and moves rows; it knows nothing of trials, tasks' meani
 """
 
 from envs.backends.base import Backend
-from envs.backends.event_loop import AsyncioBackend
-from envs.backends.pipe import PipeBackend
-from envs.backends.process import ProcessBackend
 from envs.backends.serial import SerialBackend
-from envs.backends.thread import ThreadBackend
+from envs.backends.threads.event_loop import AsyncioBackend
+from envs.backends.threads.thread import ThreadBackend
+from envs.backends.workers.pipe import PipeBackend
+from envs.backends.workers.process import ProcessBackend
 
 BACKENDS: dict[str, type[Backend]] = {
     "serial": SerialBackend,

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from envs.async_shard import AsyncShard
 from envs.backends.base import BackendConfig, BackendError, Block, Commands, ShardHost, shorten
-from envs.backends.isolation import inside_worker
-from envs.backends.process import ProcessBackend
+from envs.backends.workers.isolation import inside_worker
+from envs.backends.workers.process import ProcessBackend
 from envs.base import EnvConfig, EnvSpec, Layout, Shard, TaskFamily, uniform_actions
 from utils.machine import available_cores
 

@@ -7,29 +7,29 @@ its tests, and `make_env`, `make_parallel_env` and `env=<Name>` know it.
 import gymnasium
 
 from envs.base import TaskFamily
-from envs.meta.ant_dir import AntDir
-from envs.meta.ant_goal import AntGoal
-from envs.meta.body_params import BodyParams
-from envs.meta.cheetah_dir import CheetahDir
-from envs.meta.cheetah_dir_sparse import CheetahDirSparse
-from envs.meta.dark_key_door import DarkKeyDoor
-from envs.meta.delayed_catch import DelayedCatch
-from envs.meta.grid_navi import GridNavi
-from envs.meta.gymnasium_family import GymnasiumFamily
-from envs.meta.half_cheetah_vel import HalfCheetahVel
-from envs.meta.hopper_rand_params import HopperRandParams
-from envs.meta.humanoid_dir import HumanoidDir
-from envs.meta.key_to_door import KeyToDoor
-from envs.meta.meta_frozen_lake import MetaFrozenLake
-from envs.meta.meta_world import MetaWorld
-from envs.meta.point_robot import PointRobot
-from envs.meta.room_navi import RoomNavi
-from envs.meta.t_maze import TMazeActive, TMazePassive
-from envs.meta.t_maze_noise import TMazeNoise
-from envs.meta.treasure_hunt import TreasureHunt
-from envs.meta.visual_match import PassiveVisualMatch
-from envs.meta.walker2d_rand_params import Walker2DRandParams
-from envs.meta.wind import Wind
+from envs.meta.grid.dark_key_door import DarkKeyDoor
+from envs.meta.grid.delayed_catch import DelayedCatch
+from envs.meta.grid.grid_navi import GridNavi
+from envs.meta.grid.key_to_door import KeyToDoor
+from envs.meta.grid.meta_frozen_lake import MetaFrozenLake
+from envs.meta.grid.t_maze import TMazeActive, TMazePassive
+from envs.meta.grid.t_maze_noise import TMazeNoise
+from envs.meta.grid.visual_match import PassiveVisualMatch
+from envs.meta.locomotion.ant_dir import AntDir
+from envs.meta.locomotion.ant_goal import AntGoal
+from envs.meta.locomotion.body_params import BodyParams
+from envs.meta.locomotion.cheetah_dir import CheetahDir
+from envs.meta.locomotion.cheetah_dir_sparse import CheetahDirSparse
+from envs.meta.locomotion.half_cheetah_vel import HalfCheetahVel
+from envs.meta.locomotion.hopper_rand_params import HopperRandParams
+from envs.meta.locomotion.humanoid_dir import HumanoidDir
+from envs.meta.locomotion.walker2d_rand_params import Walker2DRandParams
+from envs.meta.third_party.gymnasium_family import GymnasiumFamily
+from envs.meta.third_party.meta_world import MetaWorld
+from envs.meta.toy.point_robot import PointRobot
+from envs.meta.toy.room_navi import RoomNavi
+from envs.meta.toy.treasure_hunt import TreasureHunt
+from envs.meta.toy.wind import Wind
 
 FAMILIES: dict[str, type[TaskFamily]] = {
     "PointRobot": PointRobot,

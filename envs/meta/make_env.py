@@ -11,7 +11,7 @@ from gymnasium.utils import seeding
 from envs.backends.base import BackendConfig
 from envs.base import EnvConfig, TaskFamily
 from envs.meta import FAMILIES
-from envs.meta.installed import missing
+from envs.meta.third_party.installed import missing
 from envs.parallel_env_manager import ParallelEnvManager
 from envs.trial import Boundary, VariBadWrapper
 from utils.options import OptionError, from_keywords, nearest

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.base import EnvConfig
+
 SIDE = 200
 """Pixels on the longer side of a picture, about."""
 
@@ -34,3 +36,11 @@ def discs(shapes: Iterable[tuple[tuple[float, float], float, Colour]], extent: f
     for (x, y), radius, colour in shapes:
         picture[(ticks[None, :] - x) ** 2 + (ticks[::-1, None] - y) ** 2 <= radius**2] = colour
     return picture
+
+
+def drawable(config: EnvConfig) -> EnvConfig:
+    """The config; a family that passes arguments on to environments of another library asks them for pictures."""
+    arguments = getattr(config, "arguments", None)
+    if isinstance(arguments, list) and not any(argument.startswith("render_mode=") for argument in arguments):
+        arguments.append("render_mode=rgb_array")
+    return config

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from buffers.base import Batch
 from envs.base import ActionSpace, ObsSpace
-from envs.gym_spaces import MASK_KEY
+from envs.interop.spaces import MASK_KEY
 from policies.agents.actions import Actions, actions_of
 from policies.agents.base import AgentSpec, Arch, Encoders, Outputs, PolicyRows, Precision, Seen
 from policies.agents.branches import Branch, MarkovBranch, MemoryBranch

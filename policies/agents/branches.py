@@ -13,7 +13,7 @@ from policies.agents.base import AgentSpec, Inputs, PolicyRows
 from policies.agents.conditioning import parameters_of
 from policies.agents.normalisation import farthest_reward
 from policies.memory.base import State
-from policies.memory.dense import dense
+from policies.nn.dense import dense
 
 
 class Branch(nn.Module, ABC):

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from policies.agents.base import Activation, AgentConfig, Arch, Conditioning, Precision, Seen
-from policies.memory.dense import dense
+from policies.nn.dense import dense
 
 BENDS = {Activation.relu: torch.relu, Activation.tanh: torch.tanh}
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from buffers.base import Obs
 from envs.base import ObsSpace
-from envs.gym_spaces import MASK_KEY
+from envs.interop.spaces import MASK_KEY
 
 SMALL = 8
 """A picture is halved until no side is longer than this."""

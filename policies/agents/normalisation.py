@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from buffers.base import Batch
 from envs.base import ObsSpace
-from envs.gym_spaces import MASK_KEY
+from envs.interop.spaces import MASK_KEY
 from policies.agents.base import AgentConfig, PolicyRows
 
 FARTHEST = 10.0

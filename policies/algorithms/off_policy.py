@@ -38,9 +38,9 @@ from buffers.base import Batch, Needs, Sample
 from policies.agents.agent import Agent, Network
 from policies.agents.base import AgentConfig, Arch, Seen, pick
 from policies.algorithms.base import Algorithm, AlgorithmConfig, ReturnHorizon, groups_of
-from policies.algorithms.lanes import First, Second, both
 from policies.returns import successor
 from utils.options import option
+from utils.parallel import First, Second, both
 
 
 class WindowStart(Enum):

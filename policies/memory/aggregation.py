@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from policies.memory.base import Memory, MemoryConfig, State
-from policies.memory.dense import dense
-from policies.memory.scan import blend, running_max
+from policies.nn.dense import dense
+from policies.nn.scan import blend, running_max
 from utils.options import option
 
 

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, linear, silu
 
 from policies.memory.base import Memory, MemoryConfig, State
-from policies.memory.dense import dense
-from policies.memory.scan import blend
+from policies.nn.dense import dense
+from policies.nn.scan import blend
 from utils.options import option
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from policies.memory.base import Memory, MemoryConfig, State
-from policies.memory.dense import outer, product
+from policies.nn.dense import outer, product
 
 
 class GRU(Memory):

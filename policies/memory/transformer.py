@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, linear, scaled_dot_product_attention
 
 from policies.memory.base import Memory, MemoryConfig, State
-from policies.memory.dense import dense
+from policies.nn.dense import dense
 from utils.options import option
 
 _SLOWEST_TURN = 10_000.0

@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from benchmarks import learn
-from benchmarks.curves import Point, band, crossing, mean_and_half, point_of, summary_of, table_of
 from benchmarks.learn import ROOT, Run, keep, load, played, recipe_of
+from benchmarks.parts.curves import Point, band, crossing, mean_and_half, point_of, summary_of, table_of
 
 QUIET = Console(quiet=True)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from configs.cli import read
-from policies.config import CHECKPOINTS
+from policies.run.config import CHECKPOINTS
 from utils.checkpoint import CheckpointStore
 from utils.options import OptionError
 

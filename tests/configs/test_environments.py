@@ -12,10 +12,10 @@ import torch
 from configs.compose import Composer
 from envs.backends.base import BackendConfig
 from envs.meta import FAMILIES
-from envs.meta.installed import missing
 from envs.meta.make_env import make_family
-from policies.config import Config, DeviceName
+from envs.meta.third_party.installed import missing
 from policies.learner import Learner
+from policies.run.config import Config, DeviceName
 from utils.wandb_run import WandbConfig, WandbMode
 
 with Composer() as _composer:

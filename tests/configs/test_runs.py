@@ -8,7 +8,7 @@ import pytest
 
 from configs.compose import WAYS, Composer, load
 from configs.runs import MAY_CHANGE, continued, load_run, recorded
-from policies.config import RECORD, Config, save
+from policies.run.config import RECORD, Config, save
 from utils.options import OptionError
 
 STARTED = ["env=AntDir", "agent=Markov", "env.variant=circle", "backend.call_timeout_s=9", "train.n_env_steps_total=5000", "agent.hidden=[8,8]"]

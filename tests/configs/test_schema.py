@@ -17,8 +17,8 @@ from envs.backends import BACKENDS
 from envs.meta import FAMILIES
 from policies.agents.base import Arch
 from policies.algorithms import ALGORITHMS
-from policies.config import Config
 from policies.memory import MEMORIES
+from policies.run.config import Config
 
 EXPERIMENTS = sorted(file.stem for file in (FOLDER / "experiment").glob("*.yaml"))
 COMBINATIONS = [

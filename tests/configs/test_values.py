@@ -6,7 +6,7 @@ import pytest
 
 from configs.compose import Composer
 from configs.values import near_option, option_names, shown
-from policies.config import DeviceName
+from policies.run.config import DeviceName
 from utils.options import OptionError
 
 

@@ -19,10 +19,10 @@ from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from policies.agents.actions import ActionKind
 from policies.agents.base import Arch, Decodes, HeadsRead, TaskInferenceConfig
 from policies.algorithms import ALGORITHMS
-from policies.config import RECORD
+from policies.collection.wave import WaveResult
 from policies.learner import Learner
 from policies.memory import MEMORIES
-from policies.rollout import WaveResult
+from policies.run.config import RECORD
 from tests.runs import digest, metrics_of, state_of, stored_rows, tiny_config
 from utils.checkpoint import CheckpointError
 from utils.run_lock import RunLock, RunLockError
@@ -195,7 +195,7 @@ def test_resume_after_sigkill_equals_uninterrupted(arch: Arch, options: dict[str
 import os, signal
 from pathlib import Path
 from policies.agents.base import Arch
-from policies.config import RECORD
+from policies.run.config import RECORD
 from policies.learner import Learner
 from policies.memory import MEMORIES
 from tests.runs import tiny_config

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.curves import point_of
+from benchmarks.parts.curves import point_of
 from configs.compose import load
 from policies.learner import Learner
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import envs.recovery
+import envs.manager.recovery
 from envs.backends.base import OnFault
 from envs.base import Shard
-from envs.meta.gymnasium_family import GymnasiumFamily
+from envs.meta.third_party.gymnasium_family import GymnasiumFamily
 from envs.parallel_env_manager import EnvCrashLoopError, WorkerError
 from tests.faults import FAULT_FREE, TRIALS, check_run, fault_free, fault_free_streams, faulty, happened, manage, played
 from tests.streams import trial_streams
@@ -76,7 +76,7 @@ def test_restart_gives_the_data_of_a_run_without_the_fault(case: Case, tmp_path:
         assert len(set(manager.pids) - set(before)) == 1, "the other worker was left alone"
         assert 1 <= manager.faults.restarts <= 3 and not manager.faults.dropped
     assert happened(tmp_path) == 1
-    (record,) = [record for record in caplog.records if record.name == envs.recovery.__name__]
+    (record,) = [record for record in caplog.records if record.name == envs.manager.recovery.__name__]
     check_text(record.message, case)
     assert re.search(r"Built anew in \d+ ms\.$", record.message)
 
@@ -106,7 +106,7 @@ def test_what_is_dropped_may_be_started_again(tmp_path: Path) -> None:
         assert not manager.dropped.any() and manager.running.all()
 
 
-# -- A3, A4: again and again, or only when built anew -----------------------------------------------------------------------------------------
+# -- A3, A4: again and again, or only when built anew ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("where", ["step", "reset"])
@@ -139,7 +139,7 @@ def test_an_error_that_is_no_exception_is_named_too(tmp_path: Path, caplog: pyte
     assert "raised FinalError: the end" in caplog.text
 
 
-# -- A8 to A10, A14: third-party environments (the whole list is in tests/envs/test_gym_shard.py) -----------------------------------------------
+# -- A8 to A10, A14: third-party environments (the whole list is in tests/envs/interop/test_gymnasium_shard.py) -----------------------------------------------
 
 
 BAD: dict[str, Any] = {
@@ -169,7 +169,7 @@ def test_a_bad_row_of_a_third_party_environment_is_stepped_again_and_never_seen(
     assert streams[0] == streams[1] and happened(tmp_path) == 2
 
 
-# -- A12, A15 ----------------------------------------------------------------------------------------------------------------------------------
+# -- A12, A15 ----------------------------------------------------------
 
 
 class RudeShard(CountingShard):
@@ -238,7 +238,7 @@ LEAKING = LeakingFamily(CountingConfig(max_episode_steps=6))
 @pytest.fixture
 def room(monkeypatch: pytest.MonkeyPatch) -> int:
     """Megabytes that are just enough for a worker with a few episodes; looked at in every round."""
-    monkeypatch.setattr(envs.recovery, "MEMORY_LOOK_S", 0.0)
+    monkeypatch.setattr(envs.manager.recovery, "MEMORY_LOOK_S", 0.0)
     with manage(LEAKING) as manager:
         return round(max(resident_bytes([pid]) for pid in manager.pids) / 1e6) + 13
 

@@ -20,7 +20,7 @@ import pytest
 
 from envs.backends.base import BackendError
 from envs.parallel_env_manager import ParallelEnvManager
-from tests.envs.backends.test_launch import launch, wait_for_end
+from tests.envs.backends.workers.test_launch import launch, wait_for_end
 from tests.faults import DEADLINE_S, FAULT_FREE, SLOTS, fault_free, faulty, happened, manage, played
 from tests.toys import LongTaskFamily
 
@@ -166,7 +166,7 @@ def limited(which: int, allowed: int) -> Iterator[None]:
 
 def test_memory_for_the_rows_that_cannot_be_had_is_one_error_before_any_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit on files is one that the kernel keeps for memory without a name, too: as a full disk would."""
-    monkeypatch.setattr("envs.backends.process.start_children", None)
+    monkeypatch.setattr("envs.backends.workers.process.start_children", None)
     before = len(os.listdir("/dev/fd"))
     with limited(resource.RLIMIT_FSIZE, 10**6), pytest.raises(BackendError, match="shared memory for the rows of 4 slots could not be reserved"):
         ParallelEnvManager(LongTaskFamily(), 4, num_workers=2)

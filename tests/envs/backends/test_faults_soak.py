@@ -20,10 +20,10 @@ import psutil
 import pytest
 from numpy.typing import NDArray
 
-import envs.recovery
+import envs.manager.recovery
 from envs.backends.base import BackendConfig
 from envs.parallel_env_manager import ParallelEnvManager
-from policies.rollout import Plan, RandomActor, run_wave
+from policies.collection.wave import Plan, RandomActor, run_wave
 from tests.toys import CountingConfig, DelayedFamily
 from utils.seeding import Phase
 
@@ -86,7 +86,7 @@ class Chaos(threading.Thread):
 @pytest.mark.timeout(SECONDS + 240)
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux only")
 def test_nothing_grows_and_no_number_changes_while_workers_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logging.getLogger(envs.recovery.__name__), "disabled", True)  # pytest keeps every record, which would grow
+    monkeypatch.setattr(logging.getLogger(envs.manager.recovery.__name__), "disabled", True)  # pytest keeps every record, which would grow
     family, me = DelayedFamily(CountingConfig(max_episode_steps=20)), psutil.Process()
     memory, files, most, waves, deadline = list[int](), set[int](), 0, 0, time.monotonic() + SECONDS
     config = BackendConfig(name="process", call_timeout_s=0.5, fault_budget=10**9)

@@ -15,9 +15,9 @@ import pytest
 from numpy.typing import NDArray
 
 from envs.backends.base import BackendConfig, Block, Commands, StartMethod
-from envs.backends.pipe import PipeBackend
-from envs.backends.process import ProcessBackend
 from envs.backends.serial import SerialBackend
+from envs.backends.workers.pipe import PipeBackend
+from envs.backends.workers.process import ProcessBackend
 from envs.base import Layout, TaskFamily
 from tests.envs.backends.troubles import DoingFamily, nothing
 from tests.toys import CountingConfig, CountingFamily, FaultyFamily
@@ -203,7 +203,7 @@ def test_no_process_to_be_had_is_a_fault_and_may_be_tried_again(kind: Kind, monk
         slots.post()
         slots.backend.wait(EVERYONE, 20.0)
         with monkeypatch.context() as patch:
-            patch.setattr("envs.backends.launch._start_child", lambda *_: (_ for _ in ()).throw(BlockingIOError(11, "no more processes")))
+            patch.setattr("envs.backends.workers.launch._start_child", lambda *_: (_ for _ in ()).throw(BlockingIOError(11, "no more processes")))
             (fault,) = slots.backend.restore(np.array([2, 3]), 20.0)
         assert fault.lost == (2, 3) and "could not be started: [Errno 11] no more processes" in fault.sentence
         assert slots.backend.restore(np.array([2, 3]), 20.0) == []

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from benchmarks.scores import returns_of as returns_of
 from envs.base import Layout, Rows, Shard, TaskFamily, uniform_actions
 from envs.meta import FAMILIES
-from envs.meta.installed import missing
 from envs.meta.make_env import make_family
+from envs.meta.third_party.installed import missing
 
 PLAYABLE = [name for name, family in FAMILIES.items() if missing(family) is None]
 """The families that can be played with what is installed; the others' tests need another environment."""

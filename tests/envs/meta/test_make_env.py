@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from envs.meta.make_env import make_env, make_family, make_parallel_env
-from envs.meta.point_robot import PointRobotConfig, Start
+from envs.meta.toy.point_robot import PointRobotConfig, Start
 from envs.trial import VariBadWrapper
 from utils.options import OptionError
 

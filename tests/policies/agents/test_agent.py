@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from buffers.base import Batch, Needs, Sample
 from buffers.replay import Replay
 from envs.base import Rows
-from envs.gym_spaces import MASK_KEY
+from envs.interop.spaces import MASK_KEY
 from policies.agents import AGENT_ARCHS
 from policies.agents.agent import Agent
 from policies.agents.base import Arch, Conditioning, PolicyRows

@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from buffers.base import Obs
-from envs.gym_spaces import MASK_KEY
+from envs.interop.spaces import MASK_KEY
 from policies.agents.encoders import encoder_of
 
 

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from buffers.base import Batch
 from buffers.rollout import Rollout
-from envs.gym_spaces import MASK_KEY
+from envs.interop.spaces import MASK_KEY
 from policies.agents.agent import Agent
 from policies.agents.base import Arch, PolicyRows
 from policies.agents.heads import QHead

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from buffers.base import Batch, Needs, Sample
-from envs.gym_spaces import MASK_KEY
+from envs.interop.spaces import MASK_KEY
 from policies.agents import AGENT_ARCHS
 from policies.agents.base import Arch, PolicyRows, pick
 from policies.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig

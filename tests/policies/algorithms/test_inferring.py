@@ -13,11 +13,12 @@ from torch import Tensor
 from buffers.base import Batch
 from policies.agents import AGENT_ARCHS
 from policies.agents.base import AgentConfig, Arch, Decodes, Encoders, HeadsRead, TaskInferenceConfig
-from policies.algorithms import ALGORITHMS, lanes
+from policies.algorithms import ALGORITHMS
 from policies.algorithms.base import Algorithm
 from policies.algorithms.off_policy import OffPolicy
 from policies.algorithms.ppo import PPO
 from tests.policies.algorithms.test_algorithms import batch_for, equal, make, parameters, spoilt_in
+from utils import parallel as lanes
 
 KIND = {name: kind.serves[0].value for name, kind in ALGORITHMS.items()}
 EVERYTHING: dict[str, Any] = {"decode": Decodes.reward_and_transition, "heads_read": HeadsRead.belief}

@@ -1,0 +1,175 @@
+"""All rows of one table, side by side: opened together, taking turns, medians."""
+
+from __future__ import annotations
+
+import statistics
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.parts.cases import ACTING, Table
+from benchmarks.parts.limit import env_seconds
+from benchmarks.parts.peers import Peer, PeerBench, peers_of
+from benchmarks.parts.policy import inference_seconds, make_agent
+from benchmarks.parts.retrial_rows import WARM_UP_S, Bench, Setting, breakdown, make_replay, settings_of
+from buffers.replay import ENDED, Replay
+from envs.backends.base import BackendConfig
+from envs.parallel_env_manager import ParallelEnvManager
+from policies.agents.agent import Agent
+from policies.collection.wave import AgentActor, Plan, run_wave
+from utils.machine import available_cores
+from utils.seeding import Phase
+
+PROFILE_S = 1.5
+STATES = 2000
+PROCESS_S = 0.05
+"""About what it costs to start a process and its environment."""
+
+
+class Running(Protocol):
+    """A row that is open."""
+
+    note: str
+
+    def run(self, seconds: float) -> float:
+        """Run for so many seconds; env-steps per second."""
+        ...
+
+    def close(self) -> None:
+        """Stop its workers."""
+        ...
+
+
+@dataclass
+class Row:
+    """One way to step, and how it is opened."""
+
+    name: str
+    open: Callable[[], Running]
+    setting: Setting | None = None
+    """How Retrial steps, where it is Retrial."""
+    processes: int = 0
+
+
+def rows_of(table: Table, agent: Agent | None, replay: Replay | None, only: str) -> list[Row]:
+    """The rows of a table whose names have `only` in them. The peers come first, since they fork: later there are threads."""
+
+    def peer(make: Callable[[], Peer], count: int) -> Running:
+        return PeerBench(make(), table, count, agent)
+
+    rows = [Row(name, partial(peer, make, count), None, table.slots if "processes" in name else 0) for name, make, count in peers_of(table)]
+    for setting in settings_of(table):
+        processes = setting.workers if setting.backend in ("process", "pipe") else 0
+        rows.append(Row(setting.name, partial(Bench, table, setting, agent, replay), setting, processes))
+    return [row for row in rows if only.lower() in row.name.lower()]
+
+
+def expected_seconds(table: Table, seconds: float, repeats: int, only: str) -> float:
+    """About how long a table takes."""
+    rows = rows_of(table, None, None, only)
+    ours = sum(row.setting is not None for row in rows)
+    started = PROCESS_S * sum(row.processes * (2 if row.setting is not None else 1) for row in rows)
+    return len(rows) * repeats * (seconds + WARM_UP_S) + ours * (min(PROFILE_S, seconds) + WARM_UP_S + 0.3) + started + repeats * (0.75 * seconds + 3)
+
+
+def measure(table: Table, seconds: float, repeats: int, only: str, say: Callable[[str], None]) -> dict[str, Any]:
+    """Everything about one table, as plain data; a row that fails says so and stops nobody else."""
+    family = table.case.family()
+    agent = make_agent(family) if table.mode == ACTING else None
+    replay = make_replay(family, table.slots) if agent is not None else None
+    states = visited_states(table, agent or make_agent(family)) if table.case.mujoco else None
+    rows = rows_of(table, agent, replay, only)
+    failed: dict[str, str] = {}
+    running: dict[str, Running] = {}
+    try:
+        for row in rows:
+            _guarded(row, failed, lambda row=row: running.update({row.name: row.open()}))
+        found = _take_turns(table, agent, states, rows, running, failed, seconds, repeats, say)
+    finally:
+        for one in running.values():
+            one.close()
+    found["notes"] = {name: one.note for name, one in running.items() if one.note}
+    found["breakdown"] = shares = dict[str, dict[str, float]]()
+    for row in rows:
+        setting = row.setting
+        if setting is not None and row.name in found["env_steps_per_s"] and setting.backend != "auto":
+            call = partial(breakdown, table, setting, agent, replay, min(PROFILE_S, seconds))
+            _guarded(row, failed, lambda name=row.name, call=call: shares.update({name: call()}))
+    found["failed"] = failed
+    found["settings"] = {row.name: vars(row.setting) for row in rows if row.setting is not None}
+    return found
+
+
+def _take_turns(
+    table: Table,
+    agent: Agent | None,
+    states: NDArray[np.float64] | None,
+    rows: list[Row],
+    running: dict[str, Running],
+    failed: dict[str, str],
+    seconds: float,
+    repeats: int,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """The rates and the limit."""
+    rates: dict[str, list[float]] = {row.name: [] for row in rows}
+    env, shares, inference = list[float](), list[float](), list[float]()
+    for turn in range(repeats):
+        start = perf_counter()
+        bare, share = (table.case.wait_s, 1.0) if table.case.wait_s else env_seconds(table.case.name, states, seconds / 2)
+        env.append(bare)
+        shares.append(share)
+        inference.append(0.0 if agent is None else inference_seconds(agent, table.case.family(), table.slots, seconds / 4))
+        for row in rows:
+            if row.name not in failed:
+                _guarded(row, failed, lambda row=row: _turn(running[row.name], rates[row.name], seconds))
+        say(f"  {table.key}: turn {turn + 1} of {repeats} took {perf_counter() - start:.0f} s")
+    step, act = statistics.median(env), statistics.median(inference)
+    return {
+        "title": table.title,
+        "slots": table.slots,
+        "env_us": step * 1e6,
+        "inference_us": act * 1e6,
+        "share_of_cores": min(shares),
+        "limit": table.slots / step if table.case.wait_s else available_cores() / (step + act),
+        "limit_is": "slots / latency" if table.case.wait_s else "cores / (CPU s of the bare env-step + CPU s of inference per env-step)",
+        "env_steps_per_s": {name: statistics.median(values) for name, values in rates.items() if values and name not in failed},
+        "repeats": {name: values for name, values in rates.items() if values},
+    }
+
+
+def _turn(running: Running, rates: list[float], seconds: float) -> None:
+    running.run(WARM_UP_S)
+    rates.append(running.run(seconds))
+
+
+def _guarded(row: Row, failed: dict[str, str], call: Callable[[], object]) -> None:
+    """Do it; what goes wrong is written down."""
+    try:
+        call()
+    except ModuleNotFoundError as error:
+        peer = row.setting is None
+        failed[row.name] = f"not installed ({error.name}): pip install .[peers]" if peer else str(error)
+    except Exception as error:  # noqa: BLE001 - a library that breaks is a line in the table
+        traceback.print_exc()
+        failed[row.name] = f"failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
+def visited_states(table: Table, agent: Agent) -> NDArray[np.float64]:
+    """[STATES, observation + action] what the policy saw and did, in a run of its own."""
+    family, trials = table.case.family(), 24
+    replay = make_replay(family, 1)
+    width = (family.spec.obs_space.shape or (0,))[0]
+    with ParallelEnvManager(family, 12, episodes_per_trial=2, max_episode_steps=200, backend=BackendConfig(name="serial")) as manager:
+        tasks = manager.sample_tasks(trials, rng=np.random.default_rng(0))
+        run_wave(manager, AgentActor(agent, device="cpu"), Plan(0, Phase.TRAIN, 0, tasks), sink=replay)
+    stored = replay.export(0, trials)
+    alive = stored["flags"] & ENDED == 0
+    together = np.concatenate([stored["obs"][alive][:, :width], stored["action"][alive]], axis=1)
+    return together[np.random.default_rng(0).permutation(len(together))[:STATES]].astype(np.float64)

@@ -1,0 +1,235 @@
+"""Other libraries stepping the same environments before the same policy, each imported only when its row is opened; and the bare loop of our own."""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from numpy.typing import NDArray
+
+from benchmarks.parts.cases import HORIZON, Table
+from benchmarks.parts.policy import Loop
+from envs.base import Layout
+from policies.agents.agent import Agent
+from utils.machine import available_cores
+
+MANY_PROCESSES = 64
+"""More are asked of Gymnasium's AsyncVectorEnv only, whose processes are the lightest."""
+
+Batch = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+"""(observations, rewards, dones)"""
+
+
+class Peer(ABC):
+    """A vector environment as some library has it."""
+
+    resets_in_next_step = True
+    """Whether the step after an end is the reset, which ignores its action and is no env-step."""
+
+    @abstractmethod
+    def reset(self) -> NDArray[Any]:
+        """The first observations."""
+
+    @abstractmethod
+    def step(self, actions: NDArray[Any]) -> Batch:
+        """One step of all environments."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop its workers."""
+
+
+class GymnasiumPeer(Peer):
+    """Gymnasium's vector environments."""
+
+    def __init__(self, table: Table, kind: Callable[..., Any]) -> None:
+        self._envs = kind([table.case.gym] * table.slots)
+
+    def reset(self) -> NDArray[Any]:
+        return self._envs.reset(seed=0)[0]
+
+    def step(self, actions: NDArray[Any]) -> Batch:
+        obs, reward, terminated, truncated, _ = self._envs.step(actions)
+        return obs, reward, terminated | truncated
+
+    def close(self) -> None:
+        self._envs.close()
+
+
+class SinglePeer(Peer):
+    """One Gymnasium environment, as a batch of one."""
+
+    resets_in_next_step = False
+
+    def __init__(self, table: Table) -> None:
+        self._env = table.case.gym()
+
+    def reset(self) -> NDArray[Any]:
+        return self._env.reset(seed=0)[0][None]
+
+    def step(self, actions: NDArray[Any]) -> Batch:
+        obs, reward, terminated, truncated, _ = self._env.step(actions[0])
+        if terminated or truncated:
+            obs, _ = self._env.reset()
+        return obs[None], np.array([float(reward)]), np.array([terminated or truncated])
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class Sb3Peer(Peer):
+    """Stable-Baselines3's SubprocVecEnv."""
+
+    resets_in_next_step = False
+
+    def __init__(self, table: Table) -> None:
+        library = importlib.import_module("stable_baselines3.common.vec_env")
+        self._envs = library.SubprocVecEnv([table.case.gym] * table.slots, start_method="fork")
+
+    def reset(self) -> NDArray[Any]:
+        return self._envs.reset()
+
+    def step(self, actions: NDArray[Any]) -> Batch:
+        obs, reward, done, _ = self._envs.step(actions)
+        return obs, reward, done
+
+    def close(self) -> None:
+        self._envs.close()
+
+
+class EnvPoolPeer(Peer):
+    """EnvPool's own C++ environments, in its threads."""
+
+    def __init__(self, table: Table, threads: int) -> None:
+        assert table.case.envpool is not None
+        name, options = table.case.envpool
+        make = importlib.import_module("envpool").make
+        self._envs = make(name, env_type="gymnasium", num_envs=table.slots, num_threads=threads, seed=0, max_episode_steps=HORIZON, **options)
+
+    def reset(self) -> NDArray[Any]:
+        return self._envs.reset()[0]
+
+    def step(self, actions: NDArray[Any]) -> Batch:
+        obs, reward, terminated, truncated, _ = self._envs.step(actions.astype(np.float64))
+        return obs, reward, terminated | truncated
+
+    def close(self) -> None:
+        self._envs.close()
+
+
+class TorchRlPeer(Peer):
+    """TorchRL's ParallelEnv over Gymnasium environments."""
+
+    resets_in_next_step = False
+
+    def __init__(self, table: Table) -> None:
+        import torch
+
+        self._from_numpy, library = torch.from_numpy, importlib.import_module("torchrl.envs")
+        self._envs = library.ParallelEnv(table.slots, partial(_wrapped, table.case.gym), mp_start_method="fork")
+
+    def reset(self) -> NDArray[Any]:
+        self._now = self._envs.reset()
+        return self._now["observation"].numpy()
+
+    def step(self, actions: NDArray[Any]) -> Batch:
+        self._now["action"] = self._from_numpy(actions)
+        done, self._now = self._envs.step_and_maybe_reset(self._now)
+        result = done["next"]
+        return self._now["observation"].numpy(), result["reward"].numpy()[:, 0], result["done"].numpy()[:, 0]
+
+    def close(self) -> None:
+        self._envs.close()
+
+
+class BarePeer(Peer):
+    """Retrial's own physics with nothing around it: no trials, no clock, no rows kept. What steps all slots and then acts cannot be faster."""
+
+    resets_in_next_step = False
+
+    def __init__(self, table: Table) -> None:
+        family, slots = table.case.family(), table.slots
+        self._shard = family.make_shard(slots, available_cores())
+        self._rows = Layout(family.spec).allocate(slots)
+        self._shard.bind(self._rows)
+        self._slots, self._age, self._starts = np.arange(slots), np.zeros(slots, np.int64), 0
+        self._tasks = family.sample_tasks(np.random.default_rng(0), slots, "train")
+
+    def reset(self) -> NDArray[Any]:
+        self._start(self._slots)
+        return self._obs
+
+    def step(self, actions: NDArray[Any]) -> Batch:
+        self._shard.step(self._slots, actions)
+        self._age += 1
+        done = self._rows.terminated | (self._age >= HORIZON)
+        if done.any():
+            self._start(np.flatnonzero(done))
+        return self._obs, self._rows.reward, done
+
+    def _start(self, slots: NDArray[np.int64]) -> None:
+        self._shard.reset(slots, self._tasks[slots], np.arange(self._starts, self._starts + len(slots), dtype=np.uint64))
+        self._age[slots] = 0
+        self._starts += len(slots)
+
+    @property
+    def _obs(self) -> NDArray[Any]:
+        assert isinstance(self._rows.obs, np.ndarray)
+        return self._rows.obs
+
+    def close(self) -> None:
+        self._shard.close()
+
+
+def _wrapped(gym: Callable[[], Any]) -> Any:
+    return importlib.import_module("torchrl.envs").GymWrapper(gym(), device="cpu")
+
+
+class PeerBench:
+    """A peer, and the policy before it (or constant actions)."""
+
+    note = ""
+
+    def __init__(self, peer: Peer, table: Table, num_envs: int, agent: Agent | None) -> None:
+        family = table.case.family()
+        self._peer, self._loop = peer, Loop(agent, family, num_envs) if agent is not None else None
+        self._constant = np.zeros((num_envs, *(family.spec.action_space.shape or ())), np.float32)
+        self._now: Batch = (peer.reset(), np.zeros(num_envs), np.ones(num_envs, np.bool_))
+        self._fresh = np.zeros(num_envs, np.bool_)
+
+    def run(self, seconds: float) -> float:
+        """Run for so many seconds; env-steps per second."""
+        steps, start, now = 0, perf_counter(), 0.0
+        while now - start < seconds:
+            actions = self._constant if self._loop is None else self._loop.act(*self._now)
+            self._now = self._peer.step(actions)
+            ignored = int(np.count_nonzero(self._fresh)) if self._peer.resets_in_next_step else 0
+            self._fresh = self._now[2]
+            steps += len(self._fresh) - ignored
+            now = perf_counter()
+        return steps / (now - start)
+
+    def close(self) -> None:
+        """Stop its workers."""
+        self._peer.close()
+
+
+def peers_of(table: Table) -> Iterator[tuple[str, Callable[[], Peer], int]]:
+    """(name, how it is opened, environments) of every peer that can be asked to step this table's environments."""
+    slots, cores = table.slots, available_cores()
+    yield f"Gymnasium AsyncVectorEnv, {slots} processes", lambda: GymnasiumPeer(table, AsyncVectorEnv), slots
+    yield f"Gymnasium SyncVectorEnv, {slots} environments", lambda: GymnasiumPeer(table, SyncVectorEnv), slots
+    if slots <= MANY_PROCESSES:
+        yield f"SB3 SubprocVecEnv, {slots} processes", lambda: Sb3Peer(table), slots
+        yield f"TorchRL ParallelEnv, {slots} processes", lambda: TorchRlPeer(table), slots
+    if table.case.envpool is not None:
+        yield f"EnvPool, {cores} threads", lambda: EnvPoolPeer(table, cores), slots
+    if table.case.mujoco:
+        yield f"bare loop of mujoco.batch, {cores} threads", lambda: BarePeer(table), slots
+    yield "batch-1 loop", lambda: SinglePeer(table), 1

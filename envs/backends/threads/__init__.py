@@ -1,0 +1,1 @@
+"""Threads and event loops of this process that step environments."""

@@ -1,0 +1,1 @@
+"""Faces to other libraries: their environments on our contract, and ours on theirs."""

@@ -1,0 +1,1 @@
+"""Grids and tests of memory, a family a file."""

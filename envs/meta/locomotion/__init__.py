@@ -1,0 +1,1 @@
+"""Robots on MuJoCo, a family a file."""

@@ -1,0 +1,46 @@
+"""What the ant's tasks share: the robot, where it is, when it has fallen, and what its contacts cost."""
+
+from __future__ import annotations
+
+from abc import ABC
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.meta.kernels import sum_columns
+from envs.meta.locomotion.mujoco_shard import At, Body, MujocoShard, Speeds
+
+ANT = Body("ant.xml", frame_skip=5, noise=0.1, speeds=Speeds.normal)
+TORSO = 1
+"""The torso's body number, as Gymnasium's Ant has it too."""
+
+HEALTHY_Z = (0.2, 1.0)
+CONTACT_COST = 0.5e-3
+FORCES = 84
+"""Contact forces: six numbers for each of 14 bodies. Those of the world, the first six, are always 0, but the published observations have them."""
+
+
+class AntShard(MujocoShard, ABC):
+    """Slots of an ant whose place is that of its torso, lagged: `xpos` after a step describes the state before its last evaluation."""
+
+    def __init__(self, num_slots: int, threads: int, *, body: Body = ANT, contacts: bool = False) -> None:
+        super().__init__(num_slots, threads, body, dims=2, contacts=contacts)
+        self._torso = self.batch.bind("xpos")[:, TORSO, :2]
+
+    def position(self, at: At) -> NDArray[np.float64]:
+        return self._torso[at]
+
+    def clipped_forces(self, at: At) -> NDArray[np.float64]:
+        """[n, 84] `cfrc_ext`, lagged like the place, clipped to [-1, 1]."""
+        forces = self.contact_forces(at)
+        return np.minimum(np.maximum(forces, -1.0), 1.0).reshape(len(forces), FORCES)
+
+    def outside(self, at: At, heights: tuple[float, float]) -> NDArray[np.bool_]:
+        """[n] whether the torso's present height is not within these."""
+        height = self.qpos[at, 2]
+        return (height < heights[0]) | (height > heights[1])
+
+
+def contact_cost(forces: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[n] what these clipped forces cost."""
+    return CONTACT_COST * sum_columns(forces * forces)

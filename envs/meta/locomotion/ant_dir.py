@@ -1,0 +1,133 @@
+"""AntDir: the MuJoCo ant that has to find out in which direction it is to run, on `mujoco.batch`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envs.base import EnvConfig, EnvSpec, Group, Reference, Split, TaskFamily
+from envs.meta.kernels import split_choices, split_uniforms, sum_columns
+from envs.meta.locomotion.ant import HEALTHY_Z, AntShard, contact_cost
+from envs.meta.locomotion.mujoco_shard import At
+from utils.options import option
+
+CONTROL_COST = 0.5
+ALIVE = 1.0
+
+
+class Variant(Enum):
+    """The directions: `legacy` -1 or +1 radian, `forward_backward` 0 or pi, `circle` any angle, `direction_2d` any unit vector."""
+
+    legacy = "legacy"
+    forward_backward = "forward_backward"
+    circle = "circle"
+    direction_2d = "direction_2d"
+
+
+_DIRECTIONS = {Variant.legacy: (-1.0, 1.0), Variant.forward_backward: (0.0, math.pi)}
+
+
+@dataclass
+class AntDirConfig(EnvConfig):
+    """Options of AntDir; the defaults are AntDir-v0 of VariBAD and pomdp-baselines."""
+
+    family: str = "AntDir"
+    variant: Variant = option(Variant.legacy, "legacy: -1 or +1 radian; forward_backward: 0 or pi; circle: any angle; direction_2d: any unit vector")
+    contacts: bool = option(False, "subtract the contact cost, which the published runs did not have in effect")
+
+
+class AntDir(TaskFamily):
+    """The MuJoCo ant that has to find out in which direction it is to run.
+
+    Task: the direction t in radians, by `variant`: -1 or +1 (legacy: "-1 and 1" were read as radians, so the two directions are 115 degrees
+    apart and both have +x in them), 0 or pi (forward_backward), uniform in [0, 2 pi) (circle); or the unit vector (cos t, sin t) of a uniform
+    t (direction_2d; a two-dimensional Gaussian, normalised). Observation, 27 numbers: qpos[2:] (13), qvel (14). Action: eight torques in
+    [-1, 1]. Reward: v . (cos t, sin t) - 0.5 |a|^2 + 1, where v is the torso's displacement in the step over its 0.05 s (5 frames of 0.01 s);
+    with `contacts` also - 0.0005 |clip(cfrc_ext, -1, 1)|^2. The + 1 is paid on the last row of a fall too. Terminated: height outside
+    [0.2, 1.0] ([0, 1.0] for direction_2d), a number that is not finite, or a simulation that diverged (MuJoCo resets it silently; its v is
+    taken as 0). H=200, k=2. Every episode starts at MuJoCo's default pose with noise: U(-0.1, 0.1) on qpos, N(0, 0.1) on qvel. Info: velocity
+    (v . (cos t, sin t)), x and y (of the torso).
+
+    Lagged quantities: v, x, y and cfrc_ext are of the fields that MuJoCo derives, which after a step describe the state before its last
+    evaluation and not qpos. The published environments and Gymnasium's Ant take them from there too. Observation and height are current.
+
+    Published as AntDir-v0 of VariBAD and pomdp-baselines, ant-dir of PEARL (forward_backward, circle), and the 2-D ant of ProMP
+    (direction_2d; its observation had the 84 contact forces too). VariBAD's AntDir2D draws such unit vectors, but keeps only the first
+    component and takes it for an angle: directions within 57 degrees of +x, and not uniform; this is not offered. All of them subtract the
+    contact cost, but with the MuJoCo versions of the published results `cfrc_ext` was all zeros, as it is for anybody who does not ask
+    MuJoCo to compute it; hence contacts=false. The model is Gymnasium's ant.xml. The two directions of legacy and forward_backward are all
+    the tasks there are, so their splits are shared; the other splits are disjoint.
+    """
+
+    Config = AntDirConfig
+    group = Group.locomotion
+    config: AntDirConfig
+
+    def __init__(self, config: AntDirConfig) -> None:
+        super().__init__(config)
+        self.spec = EnvSpec(
+            name="AntDir",
+            obs_space=spaces.Box(-np.inf, np.inf, (27,), np.float32),
+            action_space=spaces.Box(-1.0, 1.0, (8,), np.float32),
+            task_dim=2 if config.variant is Variant.direction_2d else 1,
+            info_names=("velocity", "x", "y"),
+            split=Split.shared if config.variant in _DIRECTIONS else Split.disjoint,
+            reference=_REFERENCE if (config.variant, config.contacts, config.max_episode_steps) == (Variant.legacy, False, 200) else None,
+        )
+
+    def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
+        if self.config.variant in _DIRECTIONS:
+            return split_choices(rng, n, _DIRECTIONS[self.config.variant], split)[:, None]
+        angles = 2.0 * math.pi * split_uniforms(rng, (n, 1), split)
+        return _headings(angles) if self.config.variant is Variant.direction_2d else angles
+
+    def make_shard(self, num_slots: int, threads: int = 1) -> AntDirShard:
+        return AntDirShard(num_slots, threads, self.config)
+
+
+class AntDirShard(AntShard):
+    """Slots of AntDir: the reward in numpy over the batch's bound arrays."""
+
+    def __init__(self, num_slots: int, threads: int, config: AntDirConfig) -> None:
+        super().__init__(num_slots, threads, contacts=config.contacts)
+        self._config = config
+        self._healthy_z = (0.0, HEALTHY_Z[1]) if config.variant is Variant.direction_2d else HEALTHY_Z
+        self._direction = np.zeros((num_slots, 2))
+
+    def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
+        self._direction[slots] = tasks if self._config.variant is Variant.direction_2d else _headings(tasks)
+
+    def begin(self, at: At, position: NDArray[np.float64]) -> None:
+        self.rows.info[at, 0] = 0.0
+        self.rows.info[at, 1:] = position
+
+    def score(self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+        velocity *= self._direction[at]
+        along = velocity[:, 0] + velocity[:, 1]
+        self.rows.info[at, 0] = along
+        self.rows.info[at, 1:] = position
+        reward = along - CONTROL_COST * sum_columns(ctrl * ctrl) + ALIVE
+        return reward - contact_cost(self.clipped_forces(at)) if self._config.contacts else reward
+
+    def fallen(self, at: At) -> NDArray[np.bool_]:
+        return self.outside(at, self._healthy_z)
+
+    def observe(self, at: At, obs: NDArray[Any]) -> None:
+        obs[at, :13] = self.qpos[at, 2:]
+        obs[at, 13:] = self.qvel[at]
+
+
+def _headings(angles: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[n, 1] angles as [n, 2] unit vectors."""
+    # math, not numpy: numpy's trigonometry may give other last bits for arrays of other lengths.
+    return np.array([(math.cos(angle), math.sin(angle)) for angle in angles[:, 0].tolist()], np.float64).reshape(len(angles), 2)
+
+
+_REFERENCE = Reference(oracle=None, random=-27, tasks=200)
+"""Return of one episode with the default settings, measured over 200 tasks with uniform actions."""

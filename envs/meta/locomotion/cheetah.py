@@ -1,0 +1,56 @@
+"""What the half cheetah's tasks share: the robot, its 20 numbers, and what its torques cost."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envs.meta.kernels import sum_columns
+from envs.meta.locomotion.mujoco_shard import At, Body, MujocoShard, Speeds
+
+CHEETAH = Body("half_cheetah.xml", frame_skip=5, noise=0.1, speeds=Speeds.normal)
+TORSO = 1
+CONTROL_COST = 0.05
+
+OBS_SPACE = spaces.Box(-np.inf, np.inf, (20,), np.float32)
+ACTION_SPACE = spaces.Box(-1.0, 1.0, (6,), np.float32)
+
+
+class CheetahShard(MujocoShard):
+    """Slots of a half cheetah with one number as its task: what a velocity is worth, less the cost of the torques.
+
+    The velocity is of qpos[0], current; the torso's place, the last three numbers of the observation, is `xpos`, lagged. Info starts with
+    a velocity and x = qpos[0].
+    """
+
+    def __init__(self, num_slots: int, threads: int) -> None:
+        super().__init__(num_slots, threads, CHEETAH)
+        self.torso = self.batch.bind("xpos")[:, TORSO]
+        self.task = np.zeros(num_slots)
+
+    @abstractmethod
+    def worth(self, at: At, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[n] the reward of running so fast, without costs; writes the first info, the velocity that matters."""
+
+    def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
+        self.task[slots] = tasks[:, 0]
+
+    def position(self, at: At) -> NDArray[np.float64]:
+        return self.qpos[at, :1]
+
+    def begin(self, at: At, position: NDArray[np.float64]) -> None:
+        self.rows.info[at] = 0.0
+        self.rows.info[at, 1] = position[:, 0]
+
+    def score(self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+        self.rows.info[at, 1] = position[:, 0]
+        return self.worth(at, velocity[:, 0]) - CONTROL_COST * sum_columns(ctrl * ctrl)
+
+    def observe(self, at: At, obs: NDArray[Any]) -> None:
+        obs[at, :8] = self.qpos[at, 1:]
+        obs[at, 8:17] = self.qvel[at]
+        obs[at, 17:] = self.torso[at]

@@ -1,0 +1,73 @@
+"""CheetahDir: the half cheetah that has to find out whether it is to run forward or backward, on `mujoco.batch`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.base import EnvConfig, EnvSpec, Group, Reference, Split, TaskFamily
+from envs.meta.kernels import split_choices
+from envs.meta.locomotion.cheetah import ACTION_SPACE, OBS_SPACE, CheetahShard
+from envs.meta.locomotion.mujoco_shard import At
+
+DIRECTIONS = (-1.0, 1.0)
+
+
+@dataclass
+class CheetahDirConfig(EnvConfig):
+    """Options of CheetahDir; the defaults are HalfCheetahDir-v0 of VariBAD and CheetahDir-v0 of pomdp-baselines."""
+
+    family: str = "CheetahDir"
+
+
+class CheetahDir(TaskFamily):
+    """The half cheetah that has to find out whether it is to run forward or backward.
+
+    Task: the direction d, -1 or +1. Observation, 20 numbers: qpos[1:] (8), qvel (9), the torso's x, y, z (3). Action: six torques in [-1, 1].
+    Reward: d v - 0.05 |a|^2, where v is the change of qpos[0] in the step over its 0.05 s (5 frames of 0.01 s). Terminated: only if the
+    simulation diverged (MuJoCo resets it silently; its v is taken as 0). H=200, k=2. Every episode starts at MuJoCo's default pose with
+    noise: U(-0.1, 0.1) on qpos, N(0, 0.1) on qvel. Info: velocity (d v), x (qpos[0]).
+
+    Lagged quantities: the torso's x, y, z are of `xpos`, which after a step describes the state before its last evaluation; the rest of the
+    observation, and v, are of qpos and qvel, which are current. The published environments have it so too.
+
+    Published as CheetahDir-v0 of pomdp-baselines and HalfCheetahDir-v0 of VariBAD. The model is Gymnasium's half_cheetah.xml. The two
+    directions are all the tasks there are, so the splits are shared.
+    """
+
+    Config = CheetahDirConfig
+    group = Group.locomotion
+    config: CheetahDirConfig
+
+    def __init__(self, config: CheetahDirConfig) -> None:
+        super().__init__(config)
+        self.spec = EnvSpec(
+            name="CheetahDir",
+            obs_space=OBS_SPACE,
+            action_space=ACTION_SPACE,
+            task_dim=1,
+            info_names=("velocity", "x"),
+            split=Split.shared,
+            reference=_REFERENCE if config.max_episode_steps == 200 else None,
+        )
+
+    def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
+        return split_choices(rng, n, DIRECTIONS, split)[:, None]
+
+    def make_shard(self, num_slots: int, threads: int = 1) -> CheetahDirShard:
+        return CheetahDirShard(num_slots, threads)
+
+
+class CheetahDirShard(CheetahShard):
+    """Slots of CheetahDir."""
+
+    def worth(self, at: At, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+        along = self.task[at] * velocity
+        self.rows.info[at, 0] = along
+        return along
+
+
+_REFERENCE = Reference(oracle=None, random=-20, tasks=200)
+"""Return of one episode with the default settings, measured over 200 tasks with uniform actions."""

@@ -1,0 +1,81 @@
+"""CheetahDirSparse: CheetahDir that pays only far from the start, so that the direction has to be searched for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.base import EnvConfig, EnvSpec, Group, Reference, Split, TaskFamily
+from envs.meta.kernels import split_choices
+from envs.meta.locomotion.cheetah import ACTION_SPACE, OBS_SPACE
+from envs.meta.locomotion.cheetah_dir import DIRECTIONS, CheetahDirShard
+from envs.meta.locomotion.mujoco_shard import At
+from utils.options import option
+
+
+@dataclass
+class CheetahDirSparseConfig(EnvConfig):
+    """Options of CheetahDirSparse; the defaults are HalfCheetahDirSparse-v0 of HyperX."""
+
+    family: str = "CheetahDirSparse"
+    threshold: float = option(5.0, "how far from the start, in metres, running begins to be paid; published: 5 with H=200, 10 with H=400", above=0)
+
+
+class CheetahDirSparse(TaskFamily):
+    """The half cheetah that has to find out whether to run forward or backward, and is paid only far from its start.
+
+    Task: the direction d, -1 or +1. Observation, 20 numbers: qpos[1:] (8), qvel (9), the torso's x, y, z (3). Action: six torques in [-1, 1].
+    Reward: d v - 0.05 |a|^2 where the torso's |x| >= `threshold` (5), else - 0.05 |a|^2, with v the change of qpos[0] in the step over its
+    0.05 s (5 frames of 0.01 s); so beyond the threshold on the wrong side, running on costs and running back pays. Terminated: only if the
+    simulation diverged (its v is taken as 0). H=200, k=2. Starts are those of CheetahDir. Info: velocity (d v), x (qpos[0]), success
+    (beyond the threshold on the right side now).
+
+    Lagged quantities: the torso's x, y, z, in the observation and before the threshold, are of `xpos`, which after a step describes the
+    state before its last evaluation; the rest of the observation, and v, are of qpos and qvel, which are current. So in the published ones.
+
+    Published as HalfCheetahDirSparse-v0 of HyperX and hyper (the defaults), and HalfCheetahDirSparseTen-v0 of hyper (threshold=10, H=400).
+    HyperX puts the torso first in the observation and shows qpos[0] too, which repeats it. The model is Gymnasium's half_cheetah.xml.
+    The two directions are all the tasks there are, so the splits are shared.
+    """
+
+    Config = CheetahDirSparseConfig
+    group = Group.locomotion
+    config: CheetahDirSparseConfig
+
+    def __init__(self, config: CheetahDirSparseConfig) -> None:
+        super().__init__(config)
+        self.spec = EnvSpec(
+            name="CheetahDirSparse",
+            obs_space=OBS_SPACE,
+            action_space=ACTION_SPACE,
+            task_dim=1,
+            info_names=("velocity", "x", "success"),
+            split=Split.shared,
+            reference=_REFERENCE if (config.threshold, config.max_episode_steps) == (5.0, 200) else None,
+            success="success",
+        )
+
+    def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
+        return split_choices(rng, n, DIRECTIONS, split)[:, None]
+
+    def make_shard(self, num_slots: int, threads: int = 1) -> CheetahDirSparseShard:
+        return CheetahDirSparseShard(num_slots, threads, self.config.threshold)
+
+
+class CheetahDirSparseShard(CheetahDirShard):
+    """Slots of CheetahDirSparse."""
+
+    def __init__(self, num_slots: int, threads: int, threshold: float) -> None:
+        super().__init__(num_slots, threads)
+        self._threshold = threshold
+
+    def worth(self, at: At, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+        x = self.torso[at, 0]
+        self.rows.info[at, 2] = self.task[at] * x >= self._threshold
+        return np.where(np.abs(x) >= self._threshold, super().worth(at, velocity), 0.0)
+
+
+_REFERENCE = Reference(oracle=None, random=-20, tasks=200)
+"""Return of one episode with the default settings, measured over 200 tasks with uniform actions."""

@@ -1,0 +1,1 @@
+"""Families of environments that other libraries bring."""

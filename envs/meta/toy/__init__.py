@@ -1,0 +1,1 @@
+"""Toy control, a family a file."""

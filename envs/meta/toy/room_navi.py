@@ -1,0 +1,130 @@
+"""RoomNavi: three rooms in a row, and three goals that have to be found one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.base import EnvConfig, EnvSpec, Group, Obs, Reference, Split, TaskFamily
+from envs.meta.grid.floor_plan import ACTION_SPACE, FloorPlan, WalkShard, walk_to
+from envs.meta.kernels import split_choices
+from envs.meta.pictures import GOAL, HINT, Colour
+from utils.options import option
+
+PLAN = FloorPlan(
+    (
+        "...   ...   ...",
+        "...............",
+        "...   ...   ...",
+    ),
+    origin=(-7, -1),
+)
+CORNERS = ((-1, 1), (-1, -1), (1, 1), (1, -1))
+ASIDE = 6
+"""How far the middles of the side rooms are from the middle, (0, 0)."""
+WORTH = (1.0, 10.0, 100.0)
+
+
+@dataclass
+class RoomNaviConfig(EnvConfig):
+    """Options of RoomNavi; the defaults are HyperX's."""
+
+    family: str = "RoomNavi"
+    max_rollouts_per_task: int = option(1, "k: episodes of one task in a trial", low=1)
+    max_episode_steps: int = option(50, "H: environment steps in an episode", low=1)
+
+
+class RoomNavi(TaskFamily):
+    """Three rooms in a row, and three goals that have to be found one after the other.
+
+    Task: the cells (x1, y1, x2, y2, x3, y3) of the goals, 48 tasks, shared by training and tests: the first in a corner of the middle room, the
+    second in a corner of the left room if x1 < 0, else of the right one, the third in another corner of the middle room. Rooms are 3 x 3 with
+    their middles at x = -6, 0 and 6, y = 0; between them are corridors of three cells along y = 0. Observation: the cell (x, y), from (0, 0) in
+    every episode. Action: stay, up, right, down, left; a walk into a wall stays. Reward: of the cell after the step, 1 on the first goal, 10 on
+    the second once the first was found, 100 on the third once the second was, in every step that is spent there, so the end is to stay at the
+    third; else -0.1. H=50, k=1. The episode never ends by itself. Info: goals found so far in the episode, success (all three were).
+
+    Published as RoomNavi-v0 of HyperX.
+    """
+
+    Config = RoomNaviConfig
+    group = Group.toy
+    config: RoomNaviConfig
+
+    def __init__(self, config: RoomNaviConfig) -> None:
+        super().__init__(config)
+        self.spec = EnvSpec(
+            name="RoomNavi",
+            obs_space=PLAN.obs_space,
+            action_space=ACTION_SPACE,
+            task_dim=6,
+            info_names=("found", "success"),
+            split=Split.shared,
+            reference=_REFERENCE if config.max_episode_steps == 50 else None,
+            success="success",
+        )
+
+    def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
+        tasks = all_tasks()
+        return tasks[split_choices(rng, n, tuple(range(len(tasks))), split).astype(np.int64)]
+
+    def make_shard(self, num_slots: int, threads: int = 1) -> RoomNaviShard:
+        return RoomNaviShard(num_slots, PLAN, (0, 0))
+
+    def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[np.int64]:
+        assert isinstance(obs, np.ndarray)
+        cell, found = obs.astype(np.float64), np.minimum(info[:, 0], 2.0).astype(np.int64)
+        goal = task.reshape(-1, 3, 2)[np.arange(len(task)), found]
+        # On the way to another room: to the line of the corridors first, then along it.
+        elsewhere = np.abs(cell[:, 0] - goal[:, 0]) > 2
+        door = np.stack([np.where(cell[:, 1] == 0, goal[:, 0], cell[:, 0]), np.zeros(len(goal))], axis=1)
+        return walk_to(cell, np.where(elsewhere[:, None], door, goal))
+
+
+class RoomNaviShard(WalkShard):
+    """Slots of RoomNavi."""
+
+    def __init__(self, num_slots: int, plan: FloorPlan, start: tuple[int, int]) -> None:
+        super().__init__(num_slots, plan, start)
+        self._goals = np.zeros((num_slots, 3), np.int64)
+        self._found = np.zeros(num_slots, np.int64)
+
+    def begin(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
+        for which in range(3):
+            self._goals[slots, which] = self._plan.number(tasks[:, 2 * which : 2 * which + 2])
+        self._found[slots] = 0
+        self.rows.info[slots] = 0.0
+
+    def judge(self, at: NDArray[np.int64] | slice, cell: NDArray[np.int64]) -> NDArray[np.float64]:
+        found = self._found[at].copy()
+        reward = np.full(len(cell), -0.1)
+        for which in range(3):  # nobody is on two of them at once
+            pays = (cell == self._goals[at, which]) & (found >= which)
+            reward[pays] = WORTH[which]
+            found[pays & (found == which)] += 1
+        self._found[at] = found
+        self.rows.info[at, 0] = found
+        self.rows.info[at, 1] = found == 3
+        return reward
+
+    def marks(self, slot: int) -> list[tuple[int, Colour]]:
+        """Goals in green, those that were found in the colour of hints."""
+        return [(int(cell), HINT if which < self._found[slot] else GOAL) for which, cell in enumerate(self._goals[slot])]
+
+
+def all_tasks() -> NDArray[np.float64]:
+    """[48, 6] every task."""
+    tasks = [
+        (*first, aside[0] + (ASIDE if first[0] > 0 else -ASIDE), aside[1], *third)
+        for first in CORNERS
+        for aside in CORNERS
+        for third in CORNERS
+        if third != first
+    ]
+    return np.array(tasks, np.float64)
+
+
+_REFERENCE = Reference(oracle=3376.2, random=0.1)
+"""Returns of one episode with the default settings, measured over 20,000 tasks with `oracle_action` and with uniform actions."""

@@ -1,0 +1,1 @@
+"""The one loop that steps environments, and who acts in it."""

@@ -1,0 +1,1 @@
+"""Layers that agents and memories share."""

@@ -1,0 +1,1 @@
+"""A run on disk and in time: config, sizes, training loop, checkpoints, record."""

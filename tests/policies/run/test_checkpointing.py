@@ -1,0 +1,150 @@
+"""Snapshots: the replay is written once, in pieces, and what the ring has overwritten is let go."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from policies.learner import Learner
+from policies.run.checkpointing import Snapshots
+from tests.runs import digest, metrics_of, state_of, tiny_config
+from utils.checkpoint import CheckpointError
+from utils.options import OptionError
+
+
+def segments_in(folder: Path) -> dict[str, int]:
+    """The replay's files with the time of their last change."""
+    return {path.name: path.stat().st_mtime_ns for path in folder.rglob("*trials-*") if path.is_file()}
+
+
+def test_the_replay_is_written_incrementally(tmp_path: Path) -> None:
+    """The ancestor pickled its whole replay at every log interval."""
+    with Learner(tiny_config(), tmp_path) as learner:
+        learner.collect_rollouts_parallel(4)
+        learner.save()
+        first = segments_in(tmp_path)
+        learner.collect_rollouts_parallel(4)
+        learner.save()
+        second = segments_in(tmp_path)
+    assert len(first) == 1 and len(second) == 2
+    assert all(second[name] == changed for name, changed in first.items()), "what was written is not written again"
+
+
+def test_nothing_is_written_when_nothing_has_happened(tmp_path: Path) -> None:
+    with Learner(tiny_config(), tmp_path) as learner:
+        learner.collect_rollouts_parallel(4)
+        learner.save()
+        before = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+        learner.save()
+        assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == before
+
+
+def test_overwritten_trials_are_let_go_and_the_rest_restored(tmp_path: Path) -> None:
+    small = {"buffer_size": 12 * 9}
+    with Learner(tiny_config(train=small), tmp_path) as learner:
+        for _ in range(5):
+            learner.collect_rollouts_parallel(4)
+            learner.save()
+        expected = state_of(learner)
+    assert learner.replay.capacity == 9 and learner.replay.num_added == 20
+    with Learner(tiny_config(train=small), tmp_path) as again:
+        again.load()
+        assert state_of(again) == expected
+    newest = [name for name in segments_in(tmp_path) if "000000000" in name]
+    assert not newest, "trials 0..3 are nowhere needed"
+
+
+def test_an_empty_folder_has_no_snapshot(tmp_path: Path) -> None:
+    with Learner(tiny_config()) as learner:
+        sampling = learner._sampling
+        assert Snapshots(tmp_path, algorithm=learner.algorithm, replay=learner.replay, sampling=sampling).load() is None
+
+
+def test_a_full_disk_is_a_warning_twice_and_then_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Learner(tiny_config(), tmp_path) as learner:
+        learner.collect_rollouts_parallel(2)
+        learner.save()
+        expected = state_of(learner)
+        learner.collect_rollouts_parallel(2)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", _no_space)
+            learner.save()
+            learner.save()
+            assert len(caplog.records) == 2 and "last good checkpoint" in caplog.text
+            with pytest.raises(CheckpointError):
+                learner.save()
+    with Learner(tiny_config(), tmp_path) as again:
+        again.load()
+        assert state_of(again) == expected
+
+
+def test_one_that_does_not_learn_loads_the_agent_alone(tmp_path: Path) -> None:
+    """On any device, and without the replay, which may be larger than this machine."""
+    with Learner(tiny_config(), tmp_path) as learner:
+        learner.collect_rollouts_parallel(4)
+        learner.update(2)
+        with patch.object(Snapshots, "_device", "cuda"):
+            learner.save()
+        agent = digest(learner.agent.state_dict())
+    for segment in segments_in(tmp_path):
+        next(tmp_path.rglob(segment)).unlink()
+    with Learner(tiny_config(), tmp_path, learns=False) as learner:
+        learner.load()
+        assert digest(learner.agent.state_dict()) == agent and learner.counters.updates == 2
+        assert learner.replay.capacity == 1
+        for write in (learner.train, learner.save):
+            with pytest.raises(RuntimeError, match="made to evaluate"):
+                write()
+
+
+def test_what_was_drawn_on_another_device_is_not_gone_on_with(tmp_path: Path) -> None:
+    with Learner(tiny_config(), tmp_path) as learner:
+        learner.collect_rollouts_parallel(4)
+        with patch.object(Snapshots, "_device", "cuda"):
+            learner.save()
+    with Learner(tiny_config(), tmp_path) as learner, pytest.raises(CheckpointError, match=r"This run was on cuda, .* go on where there is cuda"):
+        learner.load()
+
+
+def test_after_a_save_that_failed_the_ring_may_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not written is no segment yet: a part of it may be overwritten before the next try."""
+    small = {"buffer_size": 12 * 9}
+    with Learner(tiny_config(train=small), tmp_path) as learner:
+        learner.collect_rollouts_parallel(4)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", _no_space)
+            learner.save()
+        learner.collect_rollouts_parallel(7)
+        learner.save()
+        expected = state_of(learner)
+    with Learner(tiny_config(train=small), tmp_path) as again:
+        again.load()
+        assert state_of(again) == expected
+
+
+def test_that_the_last_save_failed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Learner(tiny_config(train={"n_env_steps_total": 60}, checkpoint_every=10**6), tmp_path) as learner, monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", _no_space)
+        with pytest.raises(CheckpointError, match="No space left"):
+            learner.train()
+
+
+def test_a_run_is_not_overwritten_by_a_new_one(tmp_path: Path) -> None:
+    short = {"n_env_steps_total": 60}
+    with Learner(tiny_config(train=short), tmp_path) as learner:
+        learner.train()
+    before = metrics_of(tmp_path)
+    with Learner(tiny_config(train=short, seed=1), tmp_path) as learner:
+        learner.collect_rollouts_parallel(1)
+        for write in (learner.train, learner.save, learner.save):
+            with pytest.raises(OptionError, match="holds a run"):
+                write()
+    assert metrics_of(tmp_path) == before != []
+
+
+def _no_space(descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")

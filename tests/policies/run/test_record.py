@@ -1,0 +1,129 @@
+"""The record of a run: what the first line says, curves from metrics, and W&B read back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from configs.runs import load_run
+from policies.learner import Learner
+from policies.run.config import TASKS, plain
+from policies.run.record import group_of, headline
+from tests.runs import metrics_of, tiny_config
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_first_line_names_environment_slots_workers_start_method_device_and_folder(tmp_path: Path) -> None:
+    with Learner(tiny_config(workers=2), tmp_path) as learner:
+        line = headline(learner)
+    for part in ("PointRobot", "Memory agent", "3 slots, 2 worker processes", "(forkserver)", "device cpu", str(tmp_path)):
+        assert part in line
+
+
+def test_settings_are_plain_data() -> None:
+    settings = plain(tiny_config())
+    assert json.loads(json.dumps(settings)) == settings
+    assert settings["agent"]["arch"] == "Memory"
+
+
+def test_seeds_share_a_group_and_experiments_do_not() -> None:
+    group = group_of(tiny_config())
+    assert group.startswith("PointRobot-Memory-SAC-")
+    assert group_of(tiny_config(seed=1, workers=2, checkpoint_every=7, evaluation={"films": 2})) == group
+    assert group_of(tiny_config(env={"radius": 0.3})) != group
+
+
+def test_a_profile_is_printed_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Learner(tiny_config(profile=True), tmp_path) as learner:
+        learner.train()
+    assert "tottime" in capsys.readouterr().out
+
+
+def test_a_run_that_learned_nothing_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, train, said in (
+        (
+            "pool",
+            {"n_env_steps_total": 5, "num_init_rollouts_pool": 5, "num_rollouts_per_iter": 4, "updates_per_step": 0.001},
+            "num_init_rollouts_pool=5",
+        ),
+        (
+            "steps",
+            {"n_env_steps_total": 80, "num_init_rollouts_pool": 0, "num_rollouts_per_iter": 4, "updates_per_step": 1e-6},
+            "updates_per_step=1e-06",
+        ),
+        ("learns", {}, ""),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        with Learner(tiny_config(train=train), folder) as learner:
+            learner.train()
+        text = capsys.readouterr().out
+        assert ("Nothing was learned: " in text, said in text) == (bool(said), True)
+
+
+def test_a_display_ends_where_the_run_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Learner(tiny_config(), tmp_path) as learner:
+        learner.train()
+        steps = learner.counters.env_steps
+    assert f"{steps:,}/240 env steps" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_what_is_trained_by_hand_goes_on_by_a_command(tmp_path: Path) -> None:
+    run = tmp_path / "by" / "hand"
+    with Learner(tiny_config(), run) as learner:
+        learner.collect_rollouts_parallel(3, random_actions=True)
+        learner.update(2)
+        learner.save()
+        config = learner.config
+    again, folder = load_run(run, way="resume")
+    assert (plain(again), folder) == (plain(config), run)
+    with Learner(again, folder) as learner:
+        learner.load()
+        assert learner.counters.updates == 2 and (run / TASKS).is_file()
+
+
+def test_one_offline_wandb_run_with_workers_is_read_back(tmp_path: Path) -> None:
+    script = f"""
+from pathlib import Path
+from policies.learner import Learner
+from tests.runs import tiny_config
+from utils.wandb_run import WandbMode
+config = tiny_config(workers=2)
+config.wandb.mode = WandbMode.offline
+with Learner(config, Path({str(tmp_path)!r})) as learner:
+    learner.train()
+"""  # in a process of its own: the W&B service lives as long as its process
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, check=False, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode == 0, done.stderr
+    runs = list((tmp_path / "wandb").glob("offline-run-*"))
+    assert len(runs) == 1, "one run per process tree"
+    command = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--summary", "--json", str(runs[0])]
+    found = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    assert found["summary"]["env_steps"] == metrics_of(tmp_path)[-1]["env_steps"]
+    assert "eval/held_out/return_episode_2" in found["summary"]
+    assert found["config"]["env"]["family"] == "PointRobot" and "torch" in found["config"]["versions"]
+
+
+def test_a_resumed_run_goes_on_counting_its_seconds_and_tells_of_other_versions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Learner(tiny_config(train={"n_env_steps_total": 100}), tmp_path) as learner:
+        learner.watch._started -= 1000.0  # as if it had taken so long
+        learner.train()
+    with Learner(tiny_config(train={"n_env_steps_total": 240}), tmp_path) as learner:
+        learner.load()
+        assert not caplog.records
+        with patch.object(torch, "__version__", "99.9"):
+            learner.load()
+        assert f"written with torch {torch.__version__} (now 99.9)" in caplog.text
+        learner.train()
+    seconds = [json.loads(line)["time/seconds"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert seconds == sorted(seconds) and 1000 < seconds[0] and seconds[-1] < 2000
