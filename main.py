@@ -54,7 +54,9 @@ def main() -> int:
 
 
 def job(composed: Any) -> float:
-    """One run, in the folder that Hydra made for it; returns what a sweeper may maximise. One that fails does not end the sweep."""
+    """One run, in the folder that Hydra made for it; returns what a sweeper may maximise. One that fails does
+    not end the sweep.
+    """
     from pathlib import Path
 
     from hydra.core.hydra_config import HydraConfig
@@ -93,7 +95,9 @@ def _evaluate(learner: Learner) -> float:
 
 
 def _run(act: Callable[[Learner], float], config: Config, run_dir: Path, *, learns: bool = True) -> float:
-    """Act with a learner; what the environment, the machine or the user did is a sentence and an exit code, not a traceback."""
+    """Act with a learner; what the environment, the machine or the user did is a sentence and an exit code,
+    not a traceback.
+    """
     from envs.backends.base import BackendError
     from envs.parallel_env_manager import WorkerError
     from policies.learner import Learner
@@ -106,7 +110,15 @@ def _run(act: Callable[[Learner], float], config: Config, run_dir: Path, *, lear
         with Learner(config, run_dir, learns=learns) as learner:
             result = act(learner)
             stop_signal = learner.stop_signal
-    except (BackendError, CheckpointError, ExplodedError, OptionError, OSError, RunLockError, WorkerError) as error:
+    except (
+        BackendError,
+        CheckpointError,
+        ExplodedError,
+        OptionError,
+        OSError,
+        RunLockError,
+        WorkerError,
+    ) as error:
         print(error, file=sys.stderr)
         sys.exit(FAILED)
     if stop_signal is not None:
@@ -115,7 +127,9 @@ def _run(act: Callable[[Learner], float], config: Config, run_dir: Path, *, lear
 
 
 def _leave_loky() -> None:
-    """Joblib's launcher sets a start method that only joblib's own processes understand; workers under it would die at birth."""
+    """Joblib's launcher sets a start method that only joblib's own processes understand; workers under it
+    would die at birth.
+    """
     import multiprocessing
 
     if multiprocessing.get_start_method(allow_none=True) == "loky":

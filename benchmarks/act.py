@@ -3,8 +3,9 @@
     python -m benchmarks.act                     1, 12, 64 and 256 slots, and benchmarks/results/act.json
     python -m benchmarks.act --memory GRU LSTM
 
-AntDir's observations and actions, memories of 128, a policy head of three layers of 128, one thread. All memories take turns, in a hot loop: beside
-environments, which push the weights out of the caches, a step of a dozen slots costs about twice as much.
+AntDir's observations and actions, memories of 128, a policy head of three layers of 128, one thread. All
+memories take turns, in a hot loop: beside environments, which push the weights out of the caches, a step of a
+dozen slots costs about twice as much.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def main() -> None:
     print(f"{machine['text']}\n{'us per slot':24}" + "".join(f"{f'N={n}':>10}" for n in SLOTS))
     found: dict[str, dict[str, float]] = {name: {} for name in asked.memory}
     for num_slots in SLOTS:
-        acting = {name: Acting(algorithm_of(family, "SAC", name)[0].agent, num_slots) for name in asked.memory}
+        acting = {
+            name: Acting(algorithm_of(family, "SAC", name)[0].agent, num_slots) for name in asked.memory
+        }
         times: dict[str, list[float]] = {name: [] for name in acting}
         for _ in range(asked.repeats + 1):
             for name, one in acting.items():

@@ -1,12 +1,14 @@
-"""Collecting in parallel: env-steps per second of every way to step, Retrial's and its peers', side by side in one run.
+"""Collecting in parallel: env-steps per second of every way to step, Retrial's and its peers', side by side
+in one run.
 
     python -m benchmarks.collect                              everything, and benchmarks/results/collect.json
     python -m benchmarks.collect --case ant --slots 12 64     some of it; saved where --output says
     python -m benchmarks.collect --case toy --mode env-only --rows process --seconds 1 --repeats 1
 
-limit = cores / (CPU seconds of the bare env-step, with all cores busy + CPU seconds of inference per env-step); for MuJoCo the env-step is
-`mj_step` replayed from this run's states. Where environments wait it is slots / latency. All rows of a table are open at the same time and take
-turns, in the middle of long waves of trials: resets count, the last rounds of a wave do not. Peers: `pip install .[peers]`.
+limit = cores / (CPU seconds of the bare env-step, with all cores busy + CPU seconds of inference per
+env-step); for MuJoCo the env-step is `mj_step` replayed from this run's states. Where environments wait it is
+slots / latency. All rows of a table are open at the same time and take turns, in the middle of long waves of
+trials: resets count, the last rounds of a wave do not. Peers: `pip install .[peers]`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from benchmarks.parts.cases import Table
 
-# Everything else is imported in main(): the processes that some rows and the limit spawn import this module again, and need none of it.
+# Everything else is imported in main(): the processes that some rows and the limit spawn import this module
+# again, and need none of it.
 
 RESULTS = Path(__file__).parent / "results" / "collect.json"
 
@@ -29,15 +32,26 @@ def parsed() -> argparse.Namespace:
     """The command line."""
     from benchmarks.parts.cases import ACTING, CASES, ENV_ONLY
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--case", nargs="+", choices=list(CASES))
     parser.add_argument("--mode", nargs="+", choices=[ACTING, ENV_ONLY])
     parser.add_argument("--slots", nargs="+", type=int)
-    parser.add_argument("--workers", nargs="+", type=int, help="worker counts of the process rows; default: 2, one per core, 6")
+    parser.add_argument(
+        "--workers",
+        nargs="+",
+        type=int,
+        help="worker counts of the process rows; default: 2, one per core, 6",
+    )
     parser.add_argument("--rows", default="", help="only rows with this in their name")
     parser.add_argument("--seconds", type=float, default=3.0, help="of every row, in each repeat")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--output", type=Path, help=f"default: {RESULTS.name} in benchmarks/results for a whole run, nowhere for a part of it")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help=f"default: {RESULTS.name} in benchmarks/results for a whole run, nowhere for a part of it",
+    )
     return parser.parse_args()
 
 
@@ -54,8 +68,12 @@ def main() -> None:
     options = parsed()
     torch.set_num_threads(1)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # one process per environment needs many descriptors
-    chosen = list(tables(options.case, options.mode, options.slots, tuple(options.workers or (2, available_cores(), 6))))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (most, most)
+    )  # one process per environment needs many descriptors
+    chosen = list(
+        tables(options.case, options.mode, options.slots, tuple(options.workers or (2, available_cores(), 6)))
+    )
     print(facts()["text"])
     done = _measure_all(chosen, options)
     targets = targets_of(done)
@@ -71,13 +89,17 @@ def _measure_all(chosen: list[Table], options: argparse.Namespace) -> dict[str, 
     from benchmarks.parts.measure import expected_seconds, measure
     from benchmarks.parts.report import table_text
 
-    expected = {table.key: expected_seconds(table, options.seconds, options.repeats, options.rows) for table in chosen}
+    expected = {
+        table.key: expected_seconds(table, options.seconds, options.repeats, options.rows) for table in chosen
+    }
     print(f"{len(chosen)} tables, about {sum(expected.values()) / 60:.0f} minutes.", flush=True)
     done: dict[str, Any] = {}
     for table in chosen:
         start = perf_counter()
         print(f"{table.key}: about {expected[table.key]:.0f} s ...", flush=True)
-        done[table.key] = measure(table, options.seconds, options.repeats, options.rows, lambda text: print(text, flush=True))
+        done[table.key] = measure(
+            table, options.seconds, options.repeats, options.rows, lambda text: print(text, flush=True)
+        )
         done[table.key]["took_s"] = perf_counter() - start
         print(table_text(done[table.key]), flush=True)
     return done

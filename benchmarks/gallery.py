@@ -1,8 +1,9 @@
 """The whole suite on one page of pictures: `python -m benchmarks.gallery [--out gallery.png] [names...]`.
 
-A family needs to do nothing for its panel. What is drawn follows from what it reports: pictures of its first episode, played by its oracle
-where it has one; and where actions are continuous, what the oracle and uniform actions do in several tasks: the way they take, where the family
-tells positions (x and y, or x, in its info, or in its observation on the plane), else the return so far.
+A family needs to do nothing for its panel. What is drawn follows from what it reports: pictures of its first
+episode, played by its oracle where it has one; and where actions are continuous, what the oracle and uniform
+actions do in several tasks: the way they take, where the family tells positions (x and y, or x, in its info,
+or in its observation on the plane), else the return so far.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ COLUMNS = 3
 """Of panels, on a page."""
 _INK, _QUIET, _ALARM = "#222222", "#6a6a6a", "#a03020"
 _MARGIN, _PANEL, _HEIGHT, _SIDE, _GAP, _TICKS, _HEADING = 0.35, 6.6, 2.75, 1.5, 0.12, 0.15, 0.5
-"""The page in inches: its margin, a panel's width and height, a picture's side, the gap to the next, room for numbers at an axis, the heading of a
-group."""
+"""The page in inches: its margin, a panel's width and height, a picture's side, the gap to the next, room for
+numbers at an axis, the heading of a group.
+"""
 
 
 @dataclass
@@ -68,7 +70,7 @@ class Panel:
     """Why there is no picture."""
 
 
-# -- playing ---------------------------------------------------------------------------------------------------------------------------------
+# -- playing -------------------------------------------------------------------------------------------------
 
 
 def panel_of(name: str, longest: int = 10_000) -> Panel:
@@ -84,7 +86,9 @@ def panel_of(name: str, longest: int = 10_000) -> Panel:
         scripted = type(family).oracle_action is not TaskFamily.oracle_action
         longest = min(longest, family.config.max_episode_steps)
         if isinstance(family.spec.action_space, spaces.Box):
-            panel.ways = [_ways(family, tasks, oracle, longest) for oracle in ((True, False) if scripted else (False,))]
+            panel.ways = [
+                _ways(family, tasks, oracle, longest) for oracle in ((True, False) if scripted else (False,))
+            ]
     except (OptionError, ImportError) as error:
         panel.note = f"Cannot be built here: {error}"
         return panel
@@ -102,12 +106,22 @@ def _facts(family: TaskFamily) -> str:
     words = [f"k={family.config.max_rollouts_per_task}, H={family.config.max_episode_steps}"]
     if reference is not None:
         known = {"oracle": reference.oracle, "random": reference.random}
-        words.append("returns: " + ", ".join(f"{who} {value:g}" for who, value in known.items() if value is not None))
+        words.append(
+            "returns: " + ", ".join(f"{who} {value:g}" for who, value in known.items() if value is not None)
+        )
     return "   ".join(words)
 
 
-def _play(family: TaskFamily, tasks: NDArray[np.float64], oracle: bool, longest: int, look: Callable[[int, Shard, Rows], None]) -> None:
-    """Play the first episode of each task until task 0 has ended; `look(step, shard, rows)` at every row. A slot that ended is left alone."""
+def _play(
+    family: TaskFamily,
+    tasks: NDArray[np.float64],
+    oracle: bool,
+    longest: int,
+    look: Callable[[int, Shard, Rows], None],
+) -> None:
+    """Play the first episode of each task until task 0 has ended; `look(step, shard, rows)` at every row. A
+    slot that ended is left alone.
+    """
     count = len(tasks)
     shard, rows, rng = family.make_shard(count), Layout(family.spec).allocate(count), np.random.default_rng(0)
     shard.bind(rows)
@@ -116,7 +130,11 @@ def _play(family: TaskFamily, tasks: NDArray[np.float64], oracle: bool, longest:
         shard.reset(going, tasks, rng.integers(2**63, size=count).astype(np.uint64))
         look(0, shard, rows)
         for step in range(1, longest + 1):
-            actions = family.oracle_action(rows.obs, tasks, rows.info) if oracle else uniform_actions(rng, family.spec.action_space, count)
+            actions = (
+                family.oracle_action(rows.obs, tasks, rows.info)
+                if oracle
+                else uniform_actions(rng, family.spec.action_space, count)
+            )
             rows.reward[:] = 0.0
             shard.step(going, actions[going])
             look(step, shard, rows)
@@ -127,7 +145,9 @@ def _play(family: TaskFamily, tasks: NDArray[np.float64], oracle: bool, longest:
         shard.close()
 
 
-def _pictures(family: TaskFamily, task: NDArray[np.float64], oracle: bool, longest: int, count: int) -> list[tuple[str, NDArray[np.uint8]]]:
+def _pictures(
+    family: TaskFamily, task: NDArray[np.float64], oracle: bool, longest: int, count: int
+) -> list[tuple[str, NDArray[np.uint8]]]:
     """`count` pictures of one episode, from its start to its end, or to where the oracle first succeeds."""
     success, length, pictures = family.spec.success, 0, []
     solved = None
@@ -175,20 +195,31 @@ def _places(family: TaskFamily) -> tuple[str, Callable[[Rows], NDArray[Any]] | N
             return "x", lambda rows: rows.info[:, x].copy()
         y = names.index("y")
         return "x, y", lambda rows: rows.info[:, [x, y]]
-    if family.group is Group.toy and isinstance(space, spaces.Box) and len(space.shape) == 1 and space.shape[0] >= 2:
+    if (
+        family.group is Group.toy
+        and isinstance(space, spaces.Box)
+        and len(space.shape) == 1
+        and space.shape[0] >= 2
+    ):
         return "x, y", lambda rows: rows.obs[:, :2].copy()  # pyright: ignore[reportArgumentType, reportCallIssue] - a Box, not a Dict
     return "return so far", None
 
 
-# -- drawing ---------------------------------------------------------------------------------------------------------------------------------
+# -- drawing -------------------------------------------------------------------------------------------------
 
 
 def draw_page(panels: Iterable[Panel]) -> Figure:
     """All panels, by group."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # here: nobody who imports the families waits for it
+    from matplotlib.backends.backend_agg import (
+        FigureCanvasAgg,
+    )  # here: nobody who imports the families waits for it
     from matplotlib.figure import Figure
 
-    shelves = {group: [panel for panel in panels if panel.group is group] for group in Group} if (panels := list(panels)) else {}
+    shelves = (
+        {group: [panel for panel in panels if panel.group is group] for group in Group}
+        if (panels := list(panels))
+        else {}
+    )
     shelves = {group: shelf for group, shelf in shelves.items() if shelf}
     columns = max([1, *(min(COLUMNS, len(shelf)) for shelf in shelves.values())])
     width = 2 * _MARGIN + columns * _PANEL
@@ -196,10 +227,14 @@ def draw_page(panels: Iterable[Panel]) -> Figure:
     figure = Figure(figsize=(width, height), dpi=80)
     FigureCanvasAgg(figure)
     legend = f"Lines are the first episodes in {TASKS} test tasks, from the dot to the cross."
-    figure.text(1 - _MARGIN / width, 1 - _MARGIN / height, legend, fontsize=9, color=_QUIET, ha="right", va="top")
+    figure.text(
+        1 - _MARGIN / width, 1 - _MARGIN / height, legend, fontsize=9, color=_QUIET, ha="right", va="top"
+    )
     top = height - _MARGIN
     for group, shelf in shelves.items():
-        figure.text(_MARGIN / width, top / height, group.value, fontsize=17, fontweight="bold", color=_INK, va="top")
+        figure.text(
+            _MARGIN / width, top / height, group.value, fontsize=17, fontweight="bold", color=_INK, va="top"
+        )
         top -= _HEADING
         for number, panel in enumerate(shelf):
             row, column = divmod(number, columns)
@@ -215,7 +250,9 @@ def _draw_panel(figure: Figure, panel: Panel, left: float, top: float) -> None:
         figure.text((left + x) / width, (top - y) / height, text, va="top", **style)
 
     def axes(x: float, y: float, wide: float = _SIDE, high: float = _SIDE) -> Axes:
-        return figure.add_axes(((left + x) / width, (top - 0.72 - y - high) / height, wide / width, high / height))
+        return figure.add_axes(
+            ((left + x) / width, (top - 0.72 - y - high) / height, wide / width, high / height)
+        )
 
     words(panel.name, 0.0, 0.0, fontsize=12.5, fontweight="bold", color=_INK)
     words(f"v{panel.version}   {panel.facts}", 2.35, 0.03, fontsize=9, color=_QUIET)
@@ -233,7 +270,9 @@ def _draw_panel(figure: Figure, panel: Panel, left: float, top: float) -> None:
 
 
 def _spots(panel: Panel) -> list[tuple[float, float, float, float]]:
-    """(x, y, width, height) for each picture, side by side, or in rows where they are wide, so that they are as large as can be."""
+    """(x, y, width, height) for each picture, side by side, or in rows where they are wide, so that they are
+    as large as can be.
+    """
     count, room = len(panel.pictures), (PICTURES - len(panel.ways)) * (_SIDE + _GAP) - _GAP
     if not count:
         return []
@@ -246,7 +285,10 @@ def _spots(panel: Panel) -> list[tuple[float, float, float, float]]:
     rows = max(range(1, count + 1), key=lambda rows: min(cell(rows)[0], cell(rows)[1] * shape[1] / shape[0]))
     wide, high = cell(rows)
     columns = -(-count // rows)
-    return [(place % columns * (wide + _GAP), place // columns * (high + 0.2), wide, high) for place in range(count)]
+    return [
+        (place % columns * (wide + _GAP), place // columns * (high + 0.2), wide, high)
+        for place in range(count)
+    ]
 
 
 def _draw_ways(panel: Axes, ways: Ways) -> None:
@@ -269,9 +311,13 @@ def _draw_ways(panel: Axes, ways: Ways) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Draw the page."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gallery", description="Draw the families as one page of pictures.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gallery", description="Draw the families as one page of pictures."
+    )
     parser.add_argument("names", nargs="*", help="families to draw; all of them if none is named")
-    parser.add_argument("--out", type=Path, default=Path("gallery.png"), help="where to write the page (default: %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("gallery.png"), help="where to write the page (default: %(default)s)"
+    )
     chosen = parser.parse_args(arguments)
     for name in chosen.names:
         if name not in FAMILIES:
@@ -281,7 +327,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         began = time.perf_counter()
         panel = panel_of(name)
         panels.append(panel)
-        print(f"{number}/{len(names)} {name}: {panel.note or f'{time.perf_counter() - began:.1f} s'}", flush=True)
+        print(
+            f"{number}/{len(names)} {name}: {panel.note or f'{time.perf_counter() - began:.1f} s'}",
+            flush=True,
+        )
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     draw_page(panels).savefig(chosen.out, format="png")
     print(f"Drawn: {chosen.out}")

@@ -1,15 +1,18 @@
-"""How long learning takes: wall-clock time and env steps to a return on test tasks, each run by `main.py` itself, one after another.
+"""How long learning takes: wall-clock time and env steps to a return on test tasks, each run by `main.py`
+itself, one after another.
 
     python -m benchmarks.learn                                       what the default recipe is chosen by: the demo by SAC and by PPO
     python -m benchmarks.learn --recipe ant_dir_ppo --seeds 0 1 2 --minutes 60 --mark 2318 2608
     python -m benchmarks.learn --recipe ant_dir_ppo --name ant_dir_slow --seeds 0 --minutes 60 --set algorithm.learning_rate=3e-4
     python -m benchmarks.learn --show                                the table and the picture again, of what has been recorded
 
-A recipe is a file of configs/experiment, or one of those that this module names. A run is ended when its minutes are over, or its env steps are
-taken. Its curve is the mean return on the test list, by episode index, of each of its evaluations; a mark is reached by the first of them whose
-sum over the trial's episodes is as high, whatever comes later. The clock is the run's own: it starts when the learner is made (a few seconds after
-the command) and goes on through evaluations and checkpoints, for which people wait too; what evaluations took of it is told beside it.
-Every run is kept in benchmarks/results/learn.json by its name and seed, in place of an older one of that name and seed.
+A recipe is a file of configs/experiment, or one of those that this module names. A run is ended when its
+minutes are over, or its env steps are taken. Its curve is the mean return on the test list, by episode index,
+of each of its evaluations; a mark is reached by the first of them whose sum over the trial's episodes is as
+high, whatever comes later. The clock is the run's own: it starts when the learner is made (a few seconds
+after the command) and goes on through evaluations and checkpoints, for which people wait too; what
+evaluations took of it is told beside it. Every run is kept in benchmarks/results/learn.json by its name and
+seed, in place of an older one of that name and seed.
 """
 
 from __future__ import annotations
@@ -107,7 +110,9 @@ def recipe_of(name: str) -> Recipe:
         return RECIPES[name]
     if name in experiments:
         return Recipe((f"experiment={name}",))
-    raise argparse.ArgumentTypeError(f"there is no recipe {name}.{nearest(name, sorted({*RECIPES, *experiments}))}")
+    raise argparse.ArgumentTypeError(
+        f"there is no recipe {name}.{nearest(name, sorted({*RECIPES, *experiments}))}"
+    )
 
 
 class Reader:
@@ -142,7 +147,13 @@ class Busy:
 
 def _machine_seconds() -> float:
     times = psutil.cpu_times()
-    return sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+    return (
+        sum(times)
+        - times.idle
+        - getattr(times, "iowait", 0.0)
+        - getattr(times, "guest", 0.0)
+        - getattr(times, "guest_nice", 0.0)
+    )
 
 
 def _children_seconds() -> float:
@@ -160,8 +171,12 @@ def _leaving_at_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def played(command: Sequence[str], folder: Path, limit: float | None, console: Console, title: str) -> tuple[list[dict[str, Any]], str]:
-    """Run a command that writes metrics into a folder, to its end or for so many seconds: the lines, and what ended it."""
+def played(
+    command: Sequence[str], folder: Path, limit: float | None, console: Console, title: str
+) -> tuple[list[dict[str, Any]], str]:
+    """Run a command that writes metrics into a folder, to its end or for so many seconds: the lines, and what
+    ended it.
+    """
     lines: list[dict[str, Any]] = []
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "output.txt", "wb") as output, console.status(title) as status, _leaving_at_sigterm():
@@ -175,12 +190,25 @@ def played(command: Sequence[str], folder: Path, limit: float | None, console: C
     expected = (0, 128 + signal.SIGTERM, -signal.SIGTERM) if ended == "limit" else (0,)
     if process.returncode not in expected:
         told = (folder / "output.txt").read_text(errors="replace").splitlines()[-20:]
-        raise SystemExit("\n".join([f"{title} ended with exit code {process.returncode}; the end of {folder / 'output.txt'}:", *told]))
+        raise SystemExit(
+            "\n".join(
+                [
+                    f"{title} ended with exit code {process.returncode}; the end of {folder / 'output.txt'}:",
+                    *told,
+                ]
+            )
+        )
     return lines, ended
 
 
 def _followed(
-    process: subprocess.Popen[bytes], reader: Reader, limit: float | None, lines: list[dict[str, Any]], console: Console, title: str, status: Any
+    process: subprocess.Popen[bytes],
+    reader: Reader,
+    limit: float | None,
+    lines: list[dict[str, Any]],
+    console: Console,
+    title: str,
+    status: Any,
 ) -> str:
     """Show what it writes, and end it when its time is over."""
     began, ended = perf_counter(), "env steps"
@@ -204,7 +232,11 @@ def _show(reader: Reader, lines: list[dict[str, Any]], console: Console, title: 
         point = point_of(line)
         if point is not None:
             returns = " ".join(f"{value:.4g}" for value in point.returns)
-            console.print(f"{where}, return on test tasks {point.trial_return:.4g} ({returns})", highlight=False, soft_wrap=True)
+            console.print(
+                f"{where}, return on test tasks {point.trial_return:.4g} ({returns})",
+                highlight=False,
+                soft_wrap=True,
+            )
 
 
 def recorded(name: str, recipe: Recipe, seed: int, asked: argparse.Namespace, console: Console) -> Run:
@@ -213,9 +245,13 @@ def recorded(name: str, recipe: Recipe, seed: int, asked: argparse.Namespace, co
     words = [*recipe.words, *asked.set, f"seed={seed}"]
     folder = (asked.folder / f"{name}_seed{seed}_{began:%Y-%m-%d_%H-%M-%S_%f}").absolute()
     command = [sys.executable, "main.py", *words, f"hydra.run.dir={folder}", "wandb.mode=disabled"]
-    lines, ended = played(command, folder, None if asked.minutes is None else 60 * asked.minutes, console, f"{name} seed {seed}")
+    lines, ended = played(
+        command, folder, None if asked.minutes is None else 60 * asked.minutes, console, f"{name} seed {seed}"
+    )
     if not lines:
-        raise SystemExit(f"{name} seed {seed} was ended before it had written a line of metrics: give it more minutes.")
+        raise SystemExit(
+            f"{name} seed {seed} was ended before it had written a line of metrics: give it more minutes."
+        )
     last = lines[-1]
     return Run(
         name=name,
@@ -245,13 +281,18 @@ def load(path: Path) -> dict[str, Run]:
     if not path.exists():
         return {}
     found = json.loads(path.read_text(encoding="utf-8"))["runs"]
-    return {key: Run(**{**run, "curve": [Point(**point) for point in run["curve"]]}) for key, run in found.items()}
+    return {
+        key: Run(**{**run, "curve": [Point(**point) for point in run["curve"]]}) for key, run in found.items()
+    }
 
 
 def keep(path: Path, runs: Sequence[Run]) -> dict[str, Run]:
     """Put runs among those that the file has, and draw the picture beside it; all of them."""
     merged = load(path) | {run.key: run for run in runs}
-    write(path, {"summary": summary_of(merged.values()), "runs": {key: asdict(run) for key, run in merged.items()}})
+    write(
+        path,
+        {"summary": summary_of(merged.values()), "runs": {key: asdict(run) for key, run in merged.items()}},
+    )
     draw(path.with_name(PICTURE), merged.values())
     return merged
 
@@ -259,13 +300,32 @@ def keep(path: Path, runs: Sequence[Run]) -> dict[str, Run]:
 def main() -> None:
     """Run, print and save."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--recipe", nargs="+", default=list(USUAL), help=f"{', '.join(RECIPES)}, or any other experiment")
+    parser.add_argument(
+        "--recipe", nargs="+", default=list(USUAL), help=f"{', '.join(RECIPES)}, or any other experiment"
+    )
     parser.add_argument("--name", help="what to keep the runs under, if not under the recipe's name")
-    parser.add_argument("--set", nargs="+", default=[], metavar="WORD", help="options of main.py that differ from the recipe's")
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        default=[],
+        metavar="WORD",
+        help="options of main.py that differ from the recipe's",
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--minutes", type=float, help="of every run, from its command on; default: until its env steps are taken")
-    parser.add_argument("--mark", nargs="+", type=float, help="returns per trial on test tasks, the sum of its episodes; default: the recipe's")
-    parser.add_argument("--folder", type=Path, default=Path("outputs/learn"), help="where the runs' folders are made")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        help="of every run, from its command on; default: until its env steps are taken",
+    )
+    parser.add_argument(
+        "--mark",
+        nargs="+",
+        type=float,
+        help="returns per trial on test tasks, the sum of its episodes; default: the recipe's",
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=Path("outputs/learn"), help="where the runs' folders are made"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, help="the file that the runs are kept in")
     parser.add_argument("--show", action="store_true", help="run nothing")
     asked = parser.parse_args()
@@ -285,7 +345,9 @@ def main() -> None:
     for seed in [] if asked.show else asked.seeds:
         for name, recipe in recipes.items():
             run = recorded(name, recipe, seed, asked, console)
-            runs = keep(asked.results, [run])  # after each: hours of recording must not hang on the last of them
+            runs = keep(
+                asked.results, [run]
+            )  # after each: hours of recording must not hang on the last of them
             mine.append(run.name)
     console.print(table_of([run for run in runs.values() if run.name in mine or asked.show]))
 

@@ -1,11 +1,13 @@
-"""What a fault costs: workers are killed while they step, and the clock runs until their slots have a new row.
+"""What a fault costs: workers are killed while they step, and the clock runs until their slots have a new
+row.
 
     python -m benchmarks.recovery           everything, and benchmarks/results/recovery.json
     python -m benchmarks.recovery --kills 10 --seconds 6 --repeats 1
 
-recovery: from SIGKILL to the next row that the trainer gets of the killed slots after their restart, their trial re-run in between; detection: to the
-moment the backend reports the fault. Throughput at one kill per minute is not waited for: runs with a kill every few seconds take turns with runs
-without, which gives the seconds of stepping that one kill costs; a sixtieth of them is lost at one kill per minute. Validation is
+recovery: from SIGKILL to the next row that the trainer gets of the killed slots after their restart, their
+trial re-run in between; detection: to the moment the backend reports the fault. Throughput at one kill per
+minute is not waited for: runs with a kill every few seconds take turns with runs without, which gives the
+seconds of stepping that one kill costs; a sixtieth of them is lost at one kill per minute. Validation is
 `ShardHost.check`: its time for the slots of one worker, as a share of a round.
 """
 
@@ -93,7 +95,13 @@ class Killer:
             self._killed = perf_counter()
 
     def write(
-        self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Rows, slots: NDArray[np.int64], actions: NDArray[Any], extras: Any
+        self,
+        trials: NDArray[np.int64],
+        times: NDArray[np.int64],
+        rows: Rows,
+        slots: NDArray[np.int64],
+        actions: NDArray[Any],
+        extras: Any,
     ) -> None:
         if self._killed and self.bench.manager.faults.restarts > self._restarts:
             self.recovery.append(perf_counter() - self._killed)
@@ -111,7 +119,13 @@ def opened(case: str, mode: str, slots: int = SLOTS) -> Bench:
     agent = make_agent(CASES[case].family()) if mode == ACTING else None
     replay = make_replay(CASES[case].family(), slots) if agent is not None else None
     workers = min(available_cores(), slots)
-    return Bench(Table(CASES[case], mode, slots), Setting("process", "process", workers), agent, replay, config=NO_BUDGET)
+    return Bench(
+        Table(CASES[case], mode, slots),
+        Setting("process", "process", workers),
+        agent,
+        replay,
+        config=NO_BUDGET,
+    )
 
 
 def kill_times(case: str, mode: str, kills: int) -> dict[str, Any]:
@@ -125,7 +139,10 @@ def kill_times(case: str, mode: str, kills: int) -> dict[str, Any]:
     finally:
         bench.close()
     parts = {"detection": killer.detection, "restore": killer.restore, "recovery": killer.recovery}
-    return {name: {"median_ms": _ms(statistics.median(values)), "p95_ms": _ms(np.quantile(values, 0.95))} for name, values in parts.items()}
+    return {
+        name: {"median_ms": _ms(statistics.median(values)), "p95_ms": _ms(np.quantile(values, 0.95))}
+        for name, values in parts.items()
+    }
 
 
 def _ms(seconds: Any) -> float:
@@ -133,7 +150,9 @@ def _ms(seconds: Any) -> float:
 
 
 def kill_cost(seconds: float, every: float, repeats: int) -> dict[str, Any]:
-    """AntDir with the policy acting: what one kill costs in seconds of stepping, and in throughput at one kill per minute."""
+    """AntDir with the policy acting: what one kill costs in seconds of stepping, and in throughput at one
+    kill per minute.
+    """
     bench, chance = opened("ant", ACTING), random.Random(0)
     calm, troubled, kills = list[float](), list[float](), 0
     try:
@@ -184,7 +203,12 @@ def validation(case: str, mode: str, slots: int, seconds: float) -> dict[str, An
     finally:
         bench.close()
     a_round = span.seconds / span.rounds
-    return {"case": f"{case}/{mode}/{slots}", "check_us": 1e6 * check, "round_us": 1e6 * a_round, "share": check / a_round}
+    return {
+        "case": f"{case}/{mode}/{slots}",
+        "check_us": 1e6 * check,
+        "round_us": 1e6 * a_round,
+        "share": check / a_round,
+    }
 
 
 def targets_of(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -195,16 +219,26 @@ def targets_of(found: dict[str, Any]) -> list[dict[str, Any]]:
         ("light environment: detection, median", 50.0, light["detection"]["median_ms"], "ms"),
         ("AntDir: detection, median", 50.0, found["kills"]["ant"]["detection"]["median_ms"], "ms"),
         ("AntDir, one kill per minute: throughput lost", 2.0, 100.0 * cost["loss_at_one_per_minute"], "%"),
-        *((f"validation, {one['case']}: share of a round", 2.0, 100.0 * one["share"], "%") for one in found["validation"]),
+        *(
+            (f"validation, {one['case']}: share of a round", 2.0, 100.0 * one["share"], "%")
+            for one in found["validation"]
+        ),
     ]
-    return [{"target": name, "wanted_at_most": most, "reached": value, "unit": unit, "met": value <= most} for name, most, value, unit in asked]
+    return [
+        {"target": name, "wanted_at_most": most, "reached": value, "unit": unit, "met": value <= most}
+        for name, most, value, unit in asked
+    ]
 
 
 def main() -> None:
     """Measure, print, save."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=30)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each run with kills, and of each run without")
+    parser.add_argument(
+        "--seconds", type=float, default=15.0, help="of each run with kills, and of each run without"
+    )
     parser.add_argument("--every", type=float, default=2.5, help="seconds between two kills in those runs")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--output", type=Path, default=RESULTS)
@@ -212,19 +246,34 @@ def main() -> None:
     torch.set_num_threads(1)
     logging.getLogger("envs.manager.recovery").setLevel(logging.ERROR)  # each kill would be reported
     print(facts()["text"])
-    print(f"About {(2 * options.repeats * options.seconds + 1.2 * options.kills + 20) / 60:.0f} minutes.", flush=True)
+    print(
+        f"About {(2 * options.repeats * options.seconds + 1.2 * options.kills + 20) / 60:.0f} minutes.",
+        flush=True,
+    )
     found: dict[str, Any] = {"machine": facts(), "kills": {}}
     for case, mode in (("toy", ENV_ONLY), ("ant", ACTING)):
         found["kills"][case] = times = kill_times(case, mode, options.kills)
-        text = ", ".join(f"{part} {value['median_ms']:.1f} ms (p95 {value['p95_ms']:.1f})" for part, value in times.items())
-        print(f"{CASES[case].title}, {options.kills} kills, {SLOTS} slots, {available_cores()} workers: {text}", flush=True)
+        text = ", ".join(
+            f"{part} {value['median_ms']:.1f} ms (p95 {value['p95_ms']:.1f})" for part, value in times.items()
+        )
+        print(
+            f"{CASES[case].title}, {options.kills} kills, {SLOTS} slots, {available_cores()} workers: {text}",
+            flush=True,
+        )
     found["one_kill_per_minute"] = cost = kill_cost(options.seconds, options.every, options.repeats)
-    print(f"AntDir: {cost['kills']} kills, each costs {cost['lost_s_per_kill']:.2f} s of stepping", flush=True)
-    found["validation"] = [validation(*one, 2.0) for one in (("ant", ACTING, 12), ("ant", ACTING, 64), ("toy", ACTING, 12), ("toy", ENV_ONLY, 200))]
+    print(
+        f"AntDir: {cost['kills']} kills, each costs {cost['lost_s_per_kill']:.2f} s of stepping", flush=True
+    )
+    found["validation"] = [
+        validation(*one, 2.0)
+        for one in (("ant", ACTING, 12), ("ant", ACTING, 64), ("toy", ACTING, 12), ("toy", ENV_ONLY, 200))
+    ]
     found["targets"] = targets_of(found)
     for one in found["targets"]:
         reached = f"{one['reached']:.2f} {one['unit']}"
-        print(f"{one['target']:60}{'<=':>4} {one['wanted_at_most']:.0f} {one['unit']:4}{reached:>12}  {'met' if one['met'] else 'NOT MET'}")
+        print(
+            f"{one['target']:60}{'<=':>4} {one['wanted_at_most']:.0f} {one['unit']:4}{reached:>12}  {'met' if one['met'] else 'NOT MET'}"
+        )
     write(options.output, found)
 
 

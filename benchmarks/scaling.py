@@ -1,4 +1,5 @@
-"""How stepping scales with the number of slots: speed, start-up, memory and descriptors of 1 to 1000 slots of the toy.
+"""How stepping scales with the number of slots: speed, start-up, memory and descriptors of 1 to 1000 slots of
+the toy.
 
     python -m benchmarks.scaling            everything, and benchmarks/results/scaling.json
     python -m benchmarks.scaling --slots 1 20 1000 --seconds 0.5
@@ -83,14 +84,22 @@ def has_torch(worker: psutil.Process) -> bool:
     return any("libtorch" in region.path for region in worker.memory_maps())
 
 
-# -- how soon six workers are ready ----------------------------------------------------------------------------------------------------------
+# -- how soon six workers are ready --------------------------------------------------------------------------
 
 
 def six_workers_seconds(case: str, repeats: int) -> dict[str, float]:
-    """Seconds until six workers have built their environments: in fresh programs, which have started no process before, and once more in each."""
+    """Seconds until six workers have built their environments: in fresh programs, which have started no
+    process before, and once more in each.
+    """
     first, again = [], []
     for _ in range(repeats):
-        out = subprocess.run([sys.executable, "-m", "benchmarks.scaling", "--ready", case], capture_output=True, text=True, check=True, timeout=300)
+        out = subprocess.run(
+            [sys.executable, "-m", "benchmarks.scaling", "--ready", case],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
+        )
         one, other = map(float, out.stdout.split())
         first.append(one)
         again.append(other)
@@ -111,17 +120,25 @@ def _print_ready(case: str) -> None:
             print(perf_counter() - start)
 
 
-# -- the table -------------------------------------------------------------------------------------------------------------------------------
+# -- the table -----------------------------------------------------------------------------------------------
 
 
 def targets_of(rows: list[dict[str, Any]], ready: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
     """What is to hold, and whether it does."""
-    shared = [row for row in rows if row["backend"] == "process" and "one each" not in row["layout"] and row["workers"] == available_cores()]
+    shared = [
+        row
+        for row in rows
+        if row["backend"] == "process"
+        and "one each" not in row["layout"]
+        and row["workers"] == available_cores()
+    ]
     spread = [row["descriptors"] for row in shared]
     most = [row["slots"] for row in shared]
     found = [
         {
-            "target": f"descriptors do not grow with slots ({min(most)} to {max(most)}, {shared[0]['workers']} workers)" if shared else "descriptors",
+            "target": f"descriptors do not grow with slots ({min(most)} to {max(most)}, {shared[0]['workers']} workers)"
+            if shared
+            else "descriptors",
             "wanted": "no difference",
             "reached": f"{min(spread)} to {max(spread)}" if spread else "not measured",
             "met": max(spread) == min(spread) if spread else None,
@@ -135,24 +152,44 @@ def targets_of(rows: list[dict[str, Any]], ready: dict[str, dict[str, float]]) -
     ]
     for case, seconds in ready.items():
         sentence = f"six workers ready, {CASES[case].title}, in a fresh program"
-        wanted, reached = f"< {READY_WITHIN_S:.0f} s", f"{seconds['first_s']:.2f} s, and {seconds['again_s']:.2f} s once more"
-        found.append({"target": sentence, "wanted": wanted, "reached": reached, "met": seconds["first_s"] < READY_WITHIN_S})
+        wanted, reached = (
+            f"< {READY_WITHIN_S:.0f} s",
+            f"{seconds['first_s']:.2f} s, and {seconds['again_s']:.2f} s once more",
+        )
+        found.append(
+            {
+                "target": sentence,
+                "wanted": wanted,
+                "reached": reached,
+                "met": seconds["first_s"] < READY_WITHIN_S,
+            }
+        )
     return found
 
 
 def row_text(row: dict[str, Any]) -> str:
     """One line of the table."""
-    memory = "" if row["own_mib_per_worker"] is None else f"{row['resident_mib_per_worker']:10.0f}{row['own_mib_per_worker']:8.0f}"
+    memory = (
+        ""
+        if row["own_mib_per_worker"] is None
+        else f"{row['resident_mib_per_worker']:10.0f}{row['own_mib_per_worker']:8.0f}"
+    )
     return f"{row['slots']:6}  {row['layout']:26}{row['env_steps_per_s']:12,.0f}{row['start_s']:10.2f}{row['descriptors']:13}{memory}"
 
 
 def main() -> None:
     """Measure, print, save."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--slots", nargs="+", type=int, default=list(SLOTS))
     parser.add_argument("--seconds", type=float, default=2.0, help="of every row")
     parser.add_argument("--repeats", type=int, default=3, help="fresh programs that start six workers")
-    parser.add_argument("--output", type=Path, help=f"default: {RESULTS.name} in benchmarks/results for all slots, nowhere for some")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help=f"default: {RESULTS.name} in benchmarks/results for all slots, nowhere for some",
+    )
     parser.add_argument("--ready", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.ready:
@@ -162,16 +199,23 @@ def main() -> None:
 
     planned = [(slots, layout) for slots in options.slots for layout in layouts(slots)]
     print(facts()["text"])
-    print(f"{len(planned)} rows, about {(len(planned) * (options.seconds + 0.8) + 15 * options.repeats) / 60:.0f} minutes.", flush=True)
+    print(
+        f"{len(planned)} rows, about {(len(planned) * (options.seconds + 0.8) + 15 * options.repeats) / 60:.0f} minutes.",
+        flush=True,
+    )
     ready = {case: six_workers_seconds(case, options.repeats) for case in ("toy", "ant")}
-    print(f"{'slots':>6}  {'1 us toy, env-only':26}{'env-steps/s':>12}{'start s':>10}{'descriptors':>13}{'MiB each':>10}{'own':>8}")
+    print(
+        f"{'slots':>6}  {'1 us toy, env-only':26}{'env-steps/s':>12}{'start s':>10}{'descriptors':>13}{'MiB each':>10}{'own':>8}"
+    )
     rows: list[dict[str, Any]] = []
     for slots, layout in planned:
         rows.append(measured(slots, *layout, options.seconds))
         print(row_text(rows[-1]), flush=True)
     targets = targets_of(rows, ready)
     for one in targets:
-        print(f"{one['target']:72}{one['wanted']:>15}  {'met' if one['met'] else 'NOT MET':8} {one['reached']}")
+        print(
+            f"{one['target']:72}{one['wanted']:>15}  {'met' if one['met'] else 'NOT MET':8} {one['reached']}"
+        )
     output = options.output or (RESULTS if options.slots == list(SLOTS) else None)
     if output is not None:
         write(output, {"machine": facts(), "targets": targets, "six_workers": ready, "rows": rows})

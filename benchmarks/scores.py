@@ -3,7 +3,8 @@
     python -m benchmarks.scores             every family with its default settings, and benchmarks/results/scores.json
     python -m benchmarks.scores GridNavi    some of them
 
-A score is the mean return of the first episode of each task, with its standard error, over tasks of the test split.
+A score is the mean return of the first episode of each task, with its standard error, over tasks of the test
+split.
 """
 
 from __future__ import annotations
@@ -25,8 +26,12 @@ from utils.options import nearest
 RESULTS = Path(__file__).parent / "results" / "scores.json"
 
 
-def returns_of(family: TaskFamily, tasks: NDArray[np.float64], *, oracle: bool, seed: int = 0) -> NDArray[np.float64]:
-    """[n] the returns of the first episode of each task, of the oracle or of uniform actions; nothing counts after an end."""
+def returns_of(
+    family: TaskFamily, tasks: NDArray[np.float64], *, oracle: bool, seed: int = 0
+) -> NDArray[np.float64]:
+    """[n] the returns of the first episode of each task, of the oracle or of uniform actions; nothing counts
+    after an end.
+    """
     rng, n = np.random.default_rng(seed), len(tasks)
     shard, layout = family.make_shard(n, 1), Layout(family.spec)
     rows = layout.allocate(n)
@@ -34,7 +39,11 @@ def returns_of(family: TaskFamily, tasks: NDArray[np.float64], *, oracle: bool, 
     shard.reset(np.arange(n), tasks, rng.integers(2**63, size=n).astype(np.uint64))
     total, going = np.zeros(n), np.arange(n)
     for _ in range(family.config.max_episode_steps):
-        actions = family.oracle_action(rows.obs, tasks, rows.info) if oracle else uniform_actions(rng, family.spec.action_space, n)
+        actions = (
+            family.oracle_action(rows.obs, tasks, rows.info)
+            if oracle
+            else uniform_actions(rng, family.spec.action_space, n)
+        )
         shard.step(going, actions[going])
         total[going] += rows.reward[going]
         going = going[~rows.terminated[going]]
@@ -47,11 +56,19 @@ def returns_of(family: TaskFamily, tasks: NDArray[np.float64], *, oracle: bool, 
 def scores_of(family: TaskFamily, reference: Reference) -> dict[str, Any]:
     """Both scores with their standard errors, measured as the reference says that its own were."""
     tasks = family.sample_tasks(np.random.default_rng(reference.seed), reference.tasks, "test")
-    found: dict[str, Any] = {"version": type(family).version, "tasks": reference.tasks, "seed": reference.seed}
+    found: dict[str, Any] = {
+        "version": type(family).version,
+        "tasks": reference.tasks,
+        "seed": reference.seed,
+    }
     for name, told in (("oracle", reference.oracle), ("random", reference.random)):
         if told is not None:
             returns = returns_of(family, tasks, oracle=name == "oracle", seed=reference.seed)
-            found[name] = {"mean": float(returns.mean()), "error": float(returns.std() / math.sqrt(len(returns))), "reported": told}
+            found[name] = {
+                "mean": float(returns.mean()),
+                "error": float(returns.std() / math.sqrt(len(returns))),
+                "reported": told,
+            }
     return found
 
 
@@ -65,8 +82,12 @@ def known(name: str) -> str:
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="FAMILY", type=known, help="families; default: all but third-party ones")
-    names = parser.parse_args().names or [name for name, kind in FAMILIES.items() if kind.group is not Group.partner]
+    parser.add_argument(
+        "names", nargs="*", metavar="FAMILY", type=known, help="families; default: all but third-party ones"
+    )
+    names = parser.parse_args().names or [
+        name for name, kind in FAMILIES.items() if kind.group is not Group.partner
+    ]
     machine, found = facts(), dict[str, Any]()
     print(f"{machine['text']}\n{'return of an episode':24}{'oracle':>20}{'random':>20}{'tasks':>9}  reported")
     for name in names:
@@ -76,8 +97,13 @@ def main() -> None:
             print(f"{name:24}reports no reference for its default settings")
             continue
         one = found[name] = scores_of(family, reference)
-        cells = [f"{one[who]['mean']:12.3f} ± {one[who]['error']:.3f}" if who in one else "none" for who in ("oracle", "random")]
-        print(f"{name:24}{cells[0]:>20}{cells[1]:>20}{one['tasks']:9}  {reference.oracle}, {reference.random}")
+        cells = [
+            f"{one[who]['mean']:12.3f} ± {one[who]['error']:.3f}" if who in one else "none"
+            for who in ("oracle", "random")
+        ]
+        print(
+            f"{name:24}{cells[0]:>20}{cells[1]:>20}{one['tasks']:9}  {reference.oracle}, {reference.random}"
+        )
     if set(names) >= {name for name, kind in FAMILIES.items() if kind.group is not Group.partner}:
         write(RESULTS, {"machine": machine, "scores": found})
 

@@ -3,8 +3,9 @@
     python -m benchmarks.suite                        every family at 1, 12, 64 and 256 slots, and benchmarks/results/suite.json
     python -m benchmarks.suite AntDir Wind --slots 64 --seconds 1
 
-Robots use a thread per core, everything else one core. Episodes are played with random actions to their ends; starting them is not timed. Bare
-`mj_step` is timed on states that these very episodes went through, with the models and the warm starts that they had, in one process per core.
+Robots use a thread per core, everything else one core. Episodes are played with random actions to their ends;
+starting them is not timed. Bare `mj_step` is timed on states that these very episodes went through, with the
+models and the warm starts that they had, in one process per core.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class Played:
         self._left -= self._rng.integers(family.config.max_episode_steps, size=num_slots)
 
     def _begin(self, slots: NDArray[np.int64]) -> None:
-        self.shard.reset(slots, self.tasks[slots], self._rng.integers(2**63, size=len(slots)).astype(np.uint64))
+        self.shard.reset(
+            slots, self.tasks[slots], self._rng.integers(2**63, size=len(slots)).astype(np.uint64)
+        )
         self._left[slots] = self._family.config.max_episode_steps
 
     def begin_ended(self) -> None:
@@ -97,7 +100,9 @@ class Played:
 
 
 def states_of(variant: Variant) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The tasks of a few slots, and [slot, time, ...] the states before steps of theirs, with the torques that follow."""
+    """The tasks of a few slots, and [slot, time, ...] the states before steps of theirs, with the torques
+    that follow.
+    """
     family = make_family(variant[0], **variant[1])
     played = Played(family, KEPT, 1)
     assert isinstance(played.shard, MujocoShard)
@@ -116,9 +121,14 @@ def bare_seconds(variant: Variant, seconds: float) -> float:
     """Seconds of an env-step of bare `mj_step`, with every core busy."""
     tasks, states = states_of(variant)
     context = multiprocessing.get_context("spawn")
-    cores: list[int | None] = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [None] * available_cores()  # pyright: ignore[reportAssignmentType]
+    cores: list[int | None] = (
+        sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [None] * available_cores()
+    )  # pyright: ignore[reportAssignmentType]
     ready, answers = context.Barrier(len(cores)), context.Queue()
-    workers = [context.Process(target=_busy_core, args=(core, variant, tasks, states, seconds, ready, answers)) for core in cores]
+    workers = [
+        context.Process(target=_busy_core, args=(core, variant, tasks, states, seconds, ready, answers))
+        for core in cores
+    ]
     for worker in workers:
         worker.start()
     rates = [1.0 / answers.get(timeout=60 + seconds) for _ in workers]
@@ -127,7 +137,9 @@ def bare_seconds(variant: Variant, seconds: float) -> float:
     return 1.0 / sum(rates)
 
 
-def _busy_core(core: int | None, variant: Variant, tasks: Any, states: Any, seconds: float, ready: Any, answers: Any) -> None:
+def _busy_core(
+    core: int | None, variant: Variant, tasks: Any, states: Any, seconds: float, ready: Any, answers: Any
+) -> None:
     """Seconds of `mj_step` on these states, on one core."""
     if core is not None:
         os.sched_setaffinity(0, {core})
@@ -138,7 +150,11 @@ def _busy_core(core: int | None, variant: Variant, tasks: Any, states: Any, seco
     shard.bind(Layout(family.spec).allocate(len(tasks)))
     shard.reset(np.arange(len(tasks)), tasks, np.arange(len(tasks)).astype(np.uint64))
     models = [shard.batch.get_model(slot) for slot in range(len(tasks))]
-    data, frames, kind = mujoco.MjData(models[0]), shard.body.frame_skip, int(mujoco.mjtState.mjSTATE_INTEGRATION)
+    data, frames, kind = (
+        mujoco.MjData(models[0]),
+        shard.body.frame_skip,
+        int(mujoco.mjtState.mjSTATE_INTEGRATION),
+    )
     ready.wait()
     spent, steps, until = 0.0, 0, perf_counter() + seconds
     while perf_counter() < until:
@@ -155,7 +171,12 @@ def measured(variant: Variant, slots: list[int], seconds: float, repeats: int) -
     """Microseconds of an env-step at each number of slots, and of bare physics."""
     family = make_family(variant[0], **variant[1])
     robot = type(family).group is Group.locomotion
-    found: dict[str, Any] = {"robot": robot, "contacts": bool(variant[1].get("contacts")), "us": {}, "bare_us": None}
+    found: dict[str, Any] = {
+        "robot": robot,
+        "contacts": bool(variant[1].get("contacts")),
+        "us": {},
+        "bare_us": None,
+    }
     rounds: dict[int, list[float]] = {n: [] for n in slots}
     bare: list[float] = []
     for _ in range(repeats):  # in turn, so that a slow minute of the machine meets all of them
@@ -172,10 +193,16 @@ def measured(variant: Variant, slots: list[int], seconds: float, repeats: int) -
 
 
 def verdict(one: dict[str, Any]) -> str:
-    """The target that holds for a family, and whether it is met; nothing where its number of slots was not measured."""
+    """The target that holds for a family, and whether it is met; nothing where its number of slots was not
+    measured.
+    """
     us, bare = one["us"], one["bare_us"]
     if bare is None:
-        return f"{1 / us['256']:.1f} M/s of {TOY_RATE / 1e6:.0f} wanted: {'met' if 1e6 / us['256'] >= TOY_RATE else 'NOT MET'}" if "256" in us else ""
+        return (
+            f"{1 / us['256']:.1f} M/s of {TOY_RATE / 1e6:.0f} wanted: {'met' if 1e6 / us['256'] >= TOY_RATE else 'NOT MET'}"
+            if "256" in us
+            else ""
+        )
     if "64" not in us:
         return ""
     if one["contacts"]:
@@ -186,7 +213,9 @@ def verdict(one: dict[str, Any]) -> str:
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="FAMILY", type=known, help="families; default: all but third-party ones")
+    parser.add_argument(
+        "names", nargs="*", metavar="FAMILY", type=known, help="families; default: all but third-party ones"
+    )
     parser.add_argument("--slots", nargs="+", type=int, default=list(SLOTS))
     parser.add_argument("--seconds", type=float, default=0.5, help="of every measurement")
     parser.add_argument("--repeats", type=int, default=3)
@@ -194,12 +223,21 @@ def main() -> None:
     everything = [name for name, kind in FAMILIES.items() if kind.group is not Group.partner]
     machine, found = facts(), dict[str, Any]()
     print(machine["text"])
-    print(f"{'env-steps/s of Shard.step':30}" + "".join(f"{f'N={n}':>12}" for n in asked.slots) + f"{'mj_step':>12}  target")
+    print(
+        f"{'env-steps/s of Shard.step':30}"
+        + "".join(f"{f'N={n}':>12}" for n in asked.slots)
+        + f"{'mj_step':>12}  target"
+    )
     for variant in variants(asked.names or everything):
         name = " ".join([variant[0], *(f"{key}={str(value).lower()}" for key, value in variant[1].items())])
         one = found[name] = measured(variant, asked.slots, asked.seconds, asked.repeats)
         bare = f"{1e6 / one['bare_us']:12,.0f}" if one["bare_us"] else f"{'':12}"
-        print(f"{name:30}" + "".join(f"{1e6 / us:12,.0f}" for us in one["us"].values()) + f"{bare}  {verdict(one)}", flush=True)
+        print(
+            f"{name:30}"
+            + "".join(f"{1e6 / us:12,.0f}" for us in one["us"].values())
+            + f"{bare}  {verdict(one)}",
+            flush=True,
+        )
     if not asked.names:
         write(RESULTS, {"machine": machine, "families": found})
 

@@ -4,9 +4,10 @@
     python -m benchmarks.update --memory GRU --profile       where the time of one goes
     python -m benchmarks.update --algorithm SAC TD3 --repeats 3
 
-A row is one time step of one trial through the update of everything: critics, actor, temperature, targets. Shapes of AntDir: 32 trials of 402 rows
-(two episodes of 200 steps), memories of 128, heads of three layers of 128. The plain form (`benchmarks/parts/plain_sac.py`) has the same sizes, a GRU
-for the actor and one for the critic, five recurrent passes, and torch's two intra-op threads; it skips nothing and shares nothing.
+A row is one time step of one trial through the update of everything: critics, actor, temperature, targets.
+Shapes of AntDir: 32 trials of 402 rows (two episodes of 200 steps), memories of 128, heads of three layers of
+128. The plain form (`benchmarks/parts/plain_sac.py`) has the same sizes, a GRU for the actor and one for the
+critic, five recurrent passes, and torch's two intra-op threads; it skips nothing and shares nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +46,12 @@ GEMM = 1024
 def replay_of(family: TaskFamily) -> Replay:
     """Whole trials of made-up numbers."""
     layout, rng = Layout(family.spec, with_flag=True), np.random.default_rng(0)
-    replay = Replay(obs_space=layout.obs_space, action_space=family.spec.action_space, capacity_trials=TRIALS, rows_per_trial=ROWS)
+    replay = Replay(
+        obs_space=layout.obs_space,
+        action_space=family.spec.action_space,
+        capacity_trials=TRIALS,
+        rows_per_trial=ROWS,
+    )
     rows, slots = layout.allocate(TRIALS), np.arange(TRIALS)
     replay.reserve(TRIALS)
     assert isinstance(rows.obs, np.ndarray)
@@ -63,13 +69,21 @@ def replay_of(family: TaskFamily) -> Replay:
     return replay
 
 
-def algorithm_of(family: TaskFamily, algorithm: str, memory: str, precision: Precision = Precision.float32) -> tuple[Algorithm, Needs]:
+def algorithm_of(
+    family: TaskFamily, algorithm: str, memory: str, precision: Precision = Precision.float32
+) -> tuple[Algorithm, Needs]:
     """An algorithm with AntDir's recipe, on this memory."""
     kind, of_memory = ALGORITHMS[algorithm], MEMORIES[memory]
     config: Any = kind.Config()  # their batches are 32 trials by default
     agent = AgentConfig(arch=Arch.Memory, hidden=[128, 128, 128], precision=precision)
     memory_config = of_memory.fitted(of_memory.Config(hidden_size=128), ROWS)
-    spec = AgentSpec(Layout(family.spec, with_flag=True).obs_space, family.spec.action_space, agent, of_memory, memory_config)
+    spec = AgentSpec(
+        Layout(family.spec, with_flag=True).obs_space,
+        family.spec.action_space,
+        agent,
+        of_memory,
+        memory_config,
+    )
     return kind(config, kind.make_agent(config, spec), seed=0), kind.needs(config, Arch.Memory)
 
 
@@ -97,13 +111,17 @@ def gemm_peak(threads: int) -> float:
 
 
 def flops_of_update(obs: int, action: int) -> float:
-    """Of the products that an update with GRUs cannot do without: three passes forward, two backward (twice as dear), and the heads."""
+    """Of the products that an update with GRUs cannot do without: three passes forward, two backward (twice
+    as dear), and the heads.
+    """
     inputs, hidden, heads = 64, 128, 128 + 32
     memory = 2 * 3 * hidden * (inputs + hidden) + 2 * (obs * 32 + action * 16 + 16)
     policy, q = (2 * (heads * 128 + 2 * 128 * 128 + 128 * outputs) for outputs in (2 * action, 1))
     forward = 3 * memory + policy + 2 * 2 * q  # once each in the target and in the loss
     backward = 2 * (2 * memory + policy + 2 * q)
-    actors = policy + 2 * 2 * q  # the target asks the actor too; its own loss goes through both values, and back to the actions alone
+    actors = (
+        policy + 2 * 2 * q
+    )  # the target asks the actor too; its own loss goes through both values, and back to the actions alone
     return TRIALS * ROWS * (forward + backward + actors)
 
 
@@ -143,20 +161,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--memory", nargs="+", default=list(MEMORIES), choices=list(MEMORIES))
     parser.add_argument("--algorithm", nargs="+", default=["SAC"])
-    parser.add_argument("--precision", nargs="+", default=[one.name for one in Precision], choices=[one.name for one in Precision])
+    parser.add_argument(
+        "--precision",
+        nargs="+",
+        default=[one.name for one in Precision],
+        choices=[one.name for one in Precision],
+    )
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--profile", action="store_true")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()  # as every run does; the plain form gains by it too
-    family, machine = make_family("AntDir", max_rollouts_per_task=EPISODES, max_episode_steps=HORIZON), facts()
+    family, machine = (
+        make_family("AntDir", max_rollouts_per_task=EPISODES, max_episode_steps=HORIZON),
+        facts(),
+    )
     print(machine["text"])
     replay, rng = replay_of(family), np.random.default_rng(0)
     makers: dict[str, Callable[[], object]] = {}
     for name, memory, precision in product(asked.algorithm, asked.memory, asked.precision):
         algorithm, needs = algorithm_of(family, name, memory, Precision[precision])
-        makers[f"{name} {memory}{'' if precision == 'float32' else f' {precision}'}"] = lambda algorithm=algorithm, needs=needs: algorithm.update(
-            replay.sample(needs, rng)
+        makers[f"{name} {memory}{'' if precision == 'float32' else f' {precision}'}"] = (
+            lambda algorithm=algorithm, needs=needs: algorithm.update(replay.sample(needs, rng))
         )
     makers["plain form"] = plain_update(family, replay.sample(algorithm_of(family, "SAC", "GRU")[1], rng))
     for act in makers.values():
@@ -178,11 +204,22 @@ def report(machine: dict[str, Any], rates: dict[str, float], *, save: bool) -> N
     gru = rates.get("SAC GRU")
     if gru is not None:
         share = gru / (TRIALS * ROWS) * flops / 1e9 / peaks[available_cores()]
-        print(f"GEMM peak {', '.join(f'{peak:.0f} GFLOP/s on {n}' for n, peak in sorted(peaks.items()))}; SAC GRU reaches {share:.0%} of it")
+        print(
+            f"GEMM peak {', '.join(f'{peak:.0f} GFLOP/s on {n}' for n, peak in sorted(peaks.items()))}; SAC GRU reaches {share:.0%} of it"
+        )
     memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak memory of this process {memory_mib:.0f} MiB")
     if save:
-        write(RESULTS, {"machine": machine, "rows_per_s": rates, "targets": TARGETS, "gemm_gflops": peaks, "peak_mib": memory_mib})
+        write(
+            RESULTS,
+            {
+                "machine": machine,
+                "rows_per_s": rates,
+                "targets": TARGETS,
+                "gemm_gflops": peaks,
+                "peak_mib": memory_mib,
+            },
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Batch: rows as the policy saw them, time-major, with the actions taken; and Needs: which rows an algorithm asks for."""
+"""Batch: rows as the policy saw them, time-major, with the actions taken; and Needs: which rows an algorithm
+asks for.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ Obs = Tensor | dict[str, Tensor]
 class Batch:
     """[T, B] rows in the order of time; scalars per row are [T, B], never [T, B, 1].
 
-    A whole trial, a window and a single transition are the same thing at different lengths: a window carries the (up to two) rows that its
-    targets look ahead to, which do not train. Rows beyond the end of a trial are not `valid`, and hold zeros.
+    A whole trial, a window and a single transition are the same thing at different lengths: a window carries
+    the (up to two) rows that its targets look ahead to, which do not train. Rows beyond the end of a trial
+    are not `valid`, and hold zeros.
     """
 
     obs: Obs
@@ -36,7 +39,9 @@ class Batch:
     trains: Tensor
     """The rows that losses are taken over: valid, not ended, and within the window."""
     state: dict[str, Tensor] | None = None
-    """The acting state before row 0, batch-first, where the buffer stores it; None starts from the initial state."""
+    """The acting state before row 0, batch-first, where the buffer stores it; None starts from the initial
+    state.
+    """
     critic_state: dict[str, Tensor] | None = None
     """The same of a critic that remembers by itself, where an algorithm knows it."""
     extras: dict[str, Tensor] = field(default_factory=dict)
@@ -53,13 +58,25 @@ class Batch:
         return self.reward.shape[0], self.reward.shape[1]
 
     def without_padding(self) -> Batch:
-        """The same rows with zeros in all that is not valid, whoever made them: a NaN there would reach every gradient, as 0 * NaN."""
+        """The same rows with zeros in all that is not valid, whoever made them: a NaN there would reach every
+        gradient, as 0 * NaN.
+        """
 
         def clean(values: Tensor) -> Tensor:
             return values.masked_fill(~self.valid.reshape(*self.shape, *[1] * (values.dim() - 2)), 0)
 
-        obs = {key: clean(part) for key, part in self.obs.items()} if isinstance(self.obs, dict) else clean(self.obs)
-        return replace(self, obs=obs, reward=clean(self.reward), prev_action=clean(self.prev_action), action=clean(self.action))
+        obs = (
+            {key: clean(part) for key, part in self.obs.items()}
+            if isinstance(self.obs, dict)
+            else clean(self.obs)
+        )
+        return replace(
+            self,
+            obs=obs,
+            reward=clean(self.reward),
+            prev_action=clean(self.prev_action),
+            action=clean(self.action),
+        )
 
     def to(self, device: str | torch.device) -> Batch:
         """The same rows on another device."""
@@ -68,9 +85,12 @@ class Batch:
     def columns(self, index: Tensor) -> Batch:
         """These columns only, without the rows at the end that none of them has."""
         last = int(self.valid[:, index].any(1).nonzero().max()) + 1
-        rows = replace(self, state=None, critic_state=None)._each(lambda values: values[:last].index_select(1, index))
+        rows = replace(self, state=None, critic_state=None)._each(
+            lambda values: values[:last].index_select(1, index)
+        )
         state, critic_state = (
-            state and {name: leaf.index_select(0, index) for name, leaf in state.items()} for state in (self.state, self.critic_state)
+            state and {name: leaf.index_select(0, index) for name, leaf in state.items()}
+            for state in (self.state, self.critic_state)
         )
         return replace(rows, state=state, critic_state=critic_state)
 
@@ -79,7 +99,9 @@ class Batch:
         return replace(self, state=None, critic_state=None)._each(lambda values: values[start:stop])
 
     def side_by_side(self, window: int) -> Batch:
-        """[window, n B] the same rows with every column cut into n windows: first all columns' first ones, then their second ones."""
+        """[window, n B] the same rows with every column cut into n windows: first all columns' first ones,
+        then their second ones.
+        """
 
         def cut(values: Tensor) -> Tensor:
             missing = -len(values) % window
@@ -118,6 +140,10 @@ class Needs:
     burn_in: int = 0
     """Rows before them that a memory reads first, and that do not train; fewer where the trial has fewer."""
     state_every: int = 0
-    """Windows begin, and their burn-in does, where the acting state was stored: before one in so many rows. 0: they begin empty."""
+    """Windows begin, and their burn-in does, where the acting state was stored: before one in so many rows.
+    0: they begin empty.
+    """
     extras: tuple[str, ...] = ()
-    """What act() must record with each row: those of `Agent.EXTRAS`, which `make_agent` then has its agent say, and batches have in `extras`."""
+    """What act() must record with each row: those of `Agent.EXTRAS`, which `make_agent` then has its agent
+    say, and batches have in `extras`.
+    """

@@ -1,4 +1,6 @@
-"""Mirror: the rows of a replay on the device that trains, so that a batch is gathered there, and only the numbers of its rows are sent."""
+"""Mirror: the rows of a replay on the device that trains, so that a batch is gathered there, and only the
+numbers of its rows are sent.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ class Mirror:
         self._device = device
         self._starts = starts
         """The bit of `flags` that says that an episode starts."""
-        self._columns = {name: torch.zeros_like(torch.from_numpy(values), device=device) for name, values in columns.items()}
+        self._columns = {
+            name: torch.zeros_like(torch.from_numpy(values), device=device)
+            for name, values in columns.items()
+        }
 
     def follow(self, columns: Mapping[str, NDArray[Any]], at: NDArray[np.int64]) -> None:
         """The rows numbered `at` have changed."""
@@ -27,7 +32,9 @@ class Mirror:
             image.index_copy_(0, there, torch.from_numpy(columns[name][at]).to(self._device))
 
     def take(self, at: NDArray[np.int64], valid: NDArray[np.bool_]) -> tuple[dict[str, Tensor], Tensor]:
-        """([T, B, ...] of every column, zeros where not `valid`; [T, B, ...] the actions that led there, zeros at starts of episodes)."""
+        """([T, B, ...] of every column, zeros where not `valid`; [T, B, ...] the actions that led there,
+        zeros at starts of episodes).
+        """
         there = torch.from_numpy(np.concatenate([np.maximum(at[:1] - 1, 0), at])).to(self._device)
         gone = torch.from_numpy(~valid).to(self._device)
         columns = {name: _blank(_rows(image, there[1:]), gone) for name, image in self._columns.items()}

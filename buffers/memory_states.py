@@ -1,4 +1,6 @@
-"""States: what an actor remembered before some rows of each trial, for windows to start from; which memory it is, nobody here knows."""
+"""States: what an actor remembered before some rows of each trial, for windows to start from; which memory it
+is, nobody here knows.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ class States:
     def __init__(self, leaves: Leaves, *, every: int, capacity_trials: int, rows_per_trial: int) -> None:
         self.every = every
         self._per_trial = _kept(rows_per_trial, every)
-        self._leaves = {name: np.zeros((capacity_trials * self._per_trial, *shape), dtype) for name, (shape, dtype) in leaves.items()}
+        self._leaves = {
+            name: np.zeros((capacity_trials * self._per_trial, *shape), dtype)
+            for name, (shape, dtype) in leaves.items()
+        }
 
     @staticmethod
     def bytes_needed(leaves: Leaves, *, every: int, capacity_trials: int, rows_per_trial: int) -> int:
@@ -26,8 +31,12 @@ class States:
         one = sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in leaves.values())
         return capacity_trials * _kept(rows_per_trial, every) * one
 
-    def write(self, place: NDArray[np.int64], row: NDArray[np.int64], state: Mapping[str, NDArray[Any]]) -> None:
-        """state[...][i] is what was remembered before row row[i] of the trial at place[i]; all these rows are of those that are kept."""
+    def write(
+        self, place: NDArray[np.int64], row: NDArray[np.int64], state: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """state[...][i] is what was remembered before row row[i] of the trial at place[i]; all these rows are
+        of those that are kept.
+        """
         at = self._at(place, row)
         for name, values in self._leaves.items():
             values[at] = state[name]
@@ -35,10 +44,14 @@ class States:
     def before(self, place: NDArray[np.int64], row: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """[B, ...] what was remembered before these rows."""
         if (row % self.every).any():
-            raise ValueError(f"States are kept before every {self.every}th row, not before rows {np.unique(row[row % self.every > 0]).tolist()}.")
+            raise ValueError(
+                f"States are kept before every {self.every}th row, not before rows {np.unique(row[row % self.every > 0]).tolist()}."
+            )
         at, first = np.maximum(self._at(place, row), 0), row == 0
         found = {
-            name: np.take(values, at, axis=0) if len(values) else np.zeros((len(at), *values.shape[1:]), values.dtype)
+            name: np.take(values, at, axis=0)
+            if len(values)
+            else np.zeros((len(at), *values.shape[1:]), values.dtype)
             for name, values in self._leaves.items()
         }
         for values in found.values():
@@ -50,7 +63,9 @@ class States:
         at = self._all_of(place, lengths)
         return {f"state.{name}": values[at] for name, values in self._leaves.items()}
 
-    def restore(self, segment: Mapping[str, NDArray[Any]], place: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+    def restore(
+        self, segment: Mapping[str, NDArray[Any]], place: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> None:
         """Put the last of what was exported back: that of trials of so many rows."""
         at = self._all_of(place, lengths)
         for name, values in self._leaves.items():

@@ -24,12 +24,18 @@ from utils.options import OptionError
 PASSED_ON = ("hydra_help", "shell_completion")
 """Flags of Hydra's own that need no config."""
 
-REFUSED = {"config_path": "--config-path", "config_name": "--config-name", "experimental_rerun": "--experimental-rerun"}
+REFUSED = {
+    "config_path": "--config-path",
+    "config_name": "--config-name",
+    "experimental_rerun": "--experimental-rerun",
+}
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for: a text to show, a run on disk to continue, or (neither) what Hydra is to run with `words`."""
+    """What is asked for: a text to show, a run on disk to continue, or (neither) what Hydra is to run with
+    `words`.
+    """
 
     words: tuple[str, ...]
     text: str | None = None
@@ -55,7 +61,11 @@ def read(words: Sequence[str]) -> Request:
         overrides = composer.parse(flags.overrides)
         if flags.help:
             return Request(tuple(words), text=help_text(composer, composer.config(overrides)))
-        ways = [way for way in MAY_CHANGE if any(override.key_or_group == way and override.value() is not None for override in overrides)]
+        ways = [
+            way
+            for way in MAY_CHANGE
+            if any(override.key_or_group == way and override.value() is not None for override in overrides)
+        ]
         if ways:
             return _continue(composer, ways, overrides, words)
         _refuse_taken(overrides)
@@ -63,7 +73,9 @@ def read(words: Sequence[str]) -> Request:
     if not found:
         raise OptionError("There is nothing to run: an option of the sweep gives no values.")
     # In a sweep only what none of its jobs reads: an option for some of them is what sweeps are for.
-    return Request(tuple(words), notes=tuple(note for note in found[0] if all(note in others for others in found)))
+    return Request(
+        tuple(words), notes=tuple(note for note in found[0] if all(note in others for others in found))
+    )
 
 
 def _refuse_taken(overrides: Sequence[Override]) -> None:
@@ -80,13 +92,17 @@ def _jobs(composer: Composer, overrides: list[Override], multirun: bool) -> list
     modes = [override for override in overrides if override.key_or_group == "hydra.mode"]
     if not multirun and not any(str(mode.value()).upper() == "MULTIRUN" for mode in modes):
         return [overrides]
-    if any(override.key_or_group == "hydra/sweeper" and override.value() != "basic" for override in overrides):
+    if any(
+        override.key_or_group == "hydra/sweeper" and override.value() != "basic" for override in overrides
+    ):
         # What another sweeper will try is its own affair: the options that it leaves alone are checked.
         return [[override for override in overrides if not override.is_sweep_override()]]
     return list(composer.jobs(overrides))
 
 
-def _continue(composer: Composer, ways: list[str], overrides: list[Override], words: Sequence[str]) -> Request:
+def _continue(
+    composer: Composer, ways: list[str], overrides: list[Override], words: Sequence[str]
+) -> Request:
     if len(ways) > 1:
         raise OptionError("resume= continues a run and evaluate= measures one: give one of the two.")
     flags = [word for word in words if word.startswith("-")]
@@ -98,7 +114,9 @@ def _continue(composer: Composer, ways: list[str], overrides: list[Override], wo
 
 class _Flags(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise OptionError(f"{message[:1].upper()}{message[1:]}; flags are listed by --hydra-help, options by --help.")
+        raise OptionError(
+            f"{message[:1].upper()}{message[1:]}; flags are listed by --hydra-help, options by --help."
+        )
 
 
 def _flags(words: Sequence[str]) -> argparse.Namespace:
@@ -108,11 +126,17 @@ def _flags(words: Sequence[str]) -> argparse.Namespace:
     for word in unknown:
         if word.startswith("-"):
             name = re.sub(r"^-+", "", word).partition("=")[0].replace("-", "_")
-            raise OptionError(f"There is no flag {word.partition('=')[0]}; options are written without dashes: {name}=VALUE.")
-        raise OptionError(f"{word!r} stands after a flag that takes no value; write the flags first, then the options.")
+            raise OptionError(
+                f"There is no flag {word.partition('=')[0]}; options are written without dashes: {name}=VALUE."
+            )
+        raise OptionError(
+            f"{word!r} stands after a flag that takes no value; write the flags first, then the options."
+        )
     for name, flag in REFUSED.items():
         if getattr(flags, name, None):
-            raise OptionError(f"{flag} is not for Retrial's configs; add a folder of your own with --config-dir, and choose from it by name.")
+            raise OptionError(
+                f"{flag} is not for Retrial's configs; add a folder of your own with --config-dir, and choose from it by name."
+            )
     if sum(map(bool, (flags.multirun, flags.run, flags.cfg, flags.info, flags.shell_completion))) > 1:
         raise OptionError("Of --multirun, --run, --cfg, --info and --shell-completion only one can be given.")
     if (flags.package or flags.resolve) and not flags.cfg:

@@ -1,4 +1,6 @@
-"""From the words of a command line to a checked `Config`: every mistake is one sentence with the nearest valid name, if there is one."""
+"""From the words of a command line to a checked `Config`: every mistake is one sentence with the nearest
+valid name, if there is one.
+"""
 
 from __future__ import annotations
 
@@ -48,17 +50,23 @@ def to_config(composed: DictConfig) -> Config:
 
 
 def load(words: Sequence[str] = ()) -> Config:
-    """The checked config of a new run, from the words that a command line would have: `load(["env=AntDir", "seed=1"])`."""
+    """The checked config of a new run, from the words that a command line would have: `load(["env=AntDir",
+    "seed=1"])`.
+    """
     with Composer() as composer:
         overrides = composer.parse(words.split() if isinstance(words, str) else words)
         for override in overrides:
             if override.key_or_group in WAYS:
-                raise OptionError(f"{override.input_line} names a run on disk: configs.runs.load_run(folder) gives its config.")
+                raise OptionError(
+                    f"{override.input_line} names a run on disk: configs.runs.load_run(folder) gives its config."
+                )
         return composer.config(overrides)
 
 
 class Composer:
-    """Composes as Hydra will, but before it: nothing is created, and a mistake is an `OptionError`. A context manager."""
+    """Composes as Hydra will, but before it: nothing is created, and a mistake is an `OptionError`. A context
+    manager.
+    """
 
     def __init__(self, config_dir: str | None = None) -> None:
         self._config_dir = config_dir
@@ -70,12 +78,18 @@ class Composer:
         self._context.__enter__()
         if self._config_dir:
             folders = create_config_search_path(str(FOLDER))
-            folders.prepend("command-line", f"file://{Path(self._config_dir).resolve()}", SearchPathQuery(provider="schema"))
+            folders.prepend(
+                "command-line",
+                f"file://{Path(self._config_dir).resolve()}",
+                SearchPathQuery(provider="schema"),
+            )
             GlobalHydra.instance().clear()  # the context above gives back what was there before it
             Hydra.create_main_hydra2("retrial", folders)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._context.__exit__(kind, error, trace)
 
     def choices(self, group: str) -> list[str]:
@@ -83,7 +97,9 @@ class Composer:
         return sorted(GlobalHydra.instance().config_loader().get_group_options(group))
 
     def family(self, name: str) -> str:
-        """The family of a choice of env: its own name, unless a YAML file chooses another; '' where none can be read."""
+        """The family of a choice of env: its own name, unless a YAML file chooses another; '' where none can
+        be read.
+        """
         if name in FAMILIES:
             return name
         try:
@@ -120,7 +136,9 @@ class Composer:
         """What Hydra will compose from one job's overrides."""
         for override in overrides:
             if override.is_sweep_override():
-                raise OptionError(f"{override.input_line} gives several values: add -m to run one job for each, or write a list as [a,b].")
+                raise OptionError(
+                    f"{override.input_line} gives several values: add -m to run one job for each, or write a list as [a,b]."
+                )
         groups = [override for override in overrides if _is_group(override)]
         for override in groups:
             self._check_choice(override)
@@ -148,7 +166,9 @@ class Composer:
         if group not in GROUPS:
             return
         if override.is_delete() or (override.value() is None and group != EXPERIMENT):
-            raise OptionError(f"{override.input_line}: a run needs a choice of {group}. Known: {', '.join(self.choices(group))}.")
+            raise OptionError(
+                f"{override.input_line}: a run needs a choice of {group}. Known: {', '.join(self.choices(group))}."
+            )
         if override.is_add():
             raise OptionError(f"{override.input_line}: leave out the +, {group} is there already.")
         chosen: Any = override.value()
@@ -159,7 +179,11 @@ class Composer:
     def _known(self, group: str, typed: str) -> str:
         """The nearest choice; of environments there are so many that all are listed under it."""
         choices = self.choices(group)
-        return nearest(typed, choices) if group != "env" else f"{near(typed, choices)}\n\n{list_text(self, group)}"
+        return (
+            nearest(typed, choices)
+            if group != "env"
+            else f"{near(typed, choices)}\n\n{list_text(self, group)}"
+        )
 
     def _unreadable(self, word: str) -> str:
         if re.fullmatch(r"[\w.]+", word):
@@ -171,9 +195,7 @@ class Composer:
                 return f"{word!r} has no value: write {word}=VALUE, without spaces."
             return f"{word!r} is not an option: options are written name=value.{near_option(word, names)}"
         if re.match(r"[+~]*[\w./@]+=", word):
-            return (
-                f"Cannot read the value in {word!r}: a list is [a,b], and text with special characters stands in two pairs of quotes, 'name=\"a=b\"'."
-            )
+            return f"Cannot read the value in {word!r}: a list is [a,b], and text with special characters stands in two pairs of quotes, 'name=\"a=b\"'."
         return f"Cannot read {word!r}: options are written name=value, without spaces around the =."
 
 

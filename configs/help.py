@@ -38,7 +38,9 @@ def list_text(composer: Composer, group: str) -> str:
         return "\n".join(lines.values())
     shelves = {name: getattr(FAMILIES.get(composer.family(name)), "group", Group.partner) for name in names}
     return "\n\n".join(
-        "\n".join([shelf.value, *(lines[name] for name in names if shelves[name] is shelf)]) for shelf in Group if shelf in shelves.values()
+        "\n".join([shelf.value, *(lines[name] for name in names if shelves[name] is shelf)])
+        for shelf in Group
+        if shelf in shelves.values()
     )
 
 
@@ -57,6 +59,9 @@ def _options(config: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
     for item in fields(config):
         if item not in nested and f"{prefix}{item.name}" not in chosen:
             limits = range_text(item)
-            yield f"{prefix}{item.name}={shown(getattr(config, item.name))}", f"{item.metadata.get('help', '')}{f' ({limits})' if limits else ''}"
+            yield (
+                f"{prefix}{item.name}={shown(getattr(config, item.name))}",
+                f"{item.metadata.get('help', '')}{f' ({limits})' if limits else ''}",
+            )
     for item in nested:
         yield from _options(getattr(config, item.name), f"{prefix}{item.name}.")

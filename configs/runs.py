@@ -22,14 +22,26 @@ from utils.options import OptionError, nearest
 TOTAL = "train.n_env_steps_total"
 
 MAY_CHANGE = {
-    "resume": ("num_parallel_workers", "backend.", TOTAL, "train.replay_device", "checkpoint_every", "profile", "wandb.mode"),
+    "resume": (
+        "num_parallel_workers",
+        "backend.",
+        TOTAL,
+        "train.replay_device",
+        "checkpoint_every",
+        "profile",
+        "wandb.mode",
+    ),
     "evaluate": ("num_parallel_workers", "backend.", "evaluation.", "device", "profile", "wandb.mode"),
 }
-"""For each way to continue: options, or sections with a dot at the end, that may differ from what the run recorded."""
+"""For each way to continue: options, or sections with a dot at the end, that may differ from what the run
+recorded.
+"""
 
 
 def load_run(run_dir: Path | str, words: Sequence[str] = (), *, way: str = "evaluate") -> tuple[Config, Path]:
-    """The checked config and the folder of a run on disk, to evaluate or to resume, with what these words change."""
+    """The checked config and the folder of a run on disk, to evaluate or to resume, with what these words
+    change.
+    """
     if way not in MAY_CHANGE:
         raise OptionError(f"way={way!r} is not known.{nearest(way, list(MAY_CHANGE))}")
     with Composer() as composer:
@@ -43,17 +55,32 @@ def recorded(run_dir: Path, way: str) -> DictConfig:
         raise OptionError(f"{way}={run_dir} is not a run folder: {_why_not(run_dir)}")
     try:
         values: Any = OmegaConf.to_container(OmegaConf.load(record))
-        chosen = {group: copy.deepcopy(schemas()[group][values[group][field]]) for group, field in NAME_FIELDS.items()}
+        chosen = {
+            group: copy.deepcopy(schemas()[group][values[group][field]])
+            for group, field in NAME_FIELDS.items()
+        }
         typed = OmegaConf.merge(OmegaConf.structured(root(**chosen)), values)
-    except (OmegaConfBaseException, yaml.YAMLError, OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+    except (
+        OmegaConfBaseException,
+        yaml.YAMLError,
+        OSError,
+        UnicodeDecodeError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ) as error:
         first = str(error).strip().partition("\n")[0]
-        raise OptionError(f"{record} cannot be read as the config of a run: {type(error).__name__}: {first}.") from error
+        raise OptionError(
+            f"{record} cannot be read as the config of a run: {type(error).__name__}: {first}."
+        ) from error
     assert isinstance(typed, DictConfig)
     return typed
 
 
 def continued(composer: Composer, way: str, overrides: Sequence[Override]) -> tuple[Config, Path]:
-    """The config and the folder of a run to resume or to evaluate, with what the command line changes, where it may."""
+    """The config and the folder of a run to resume or to evaluate, with what the command line changes, where
+    it may.
+    """
     given = next(override for override in overrides if override.key_or_group == way)
     if not str(given.value()).strip():
         raise OptionError(f"{way}= needs the folder of a run: {way}=outputs/...")
@@ -79,13 +106,17 @@ def continued(composer: Composer, way: str, overrides: Sequence[Override]) -> tu
 def _choose(composer: Composer, new: DictConfig, override: Override, way: str) -> None:
     group = override.key_or_group
     if group == EXPERIMENT:
-        raise OptionError(f"{override.input_line} cannot be given with {way}=: the run has its options already.")
+        raise OptionError(
+            f"{override.input_line} cannot be given with {way}=: the run has its options already."
+        )
     chosen = composer.dict_config([override])[group]
     field = NAME_FIELDS[group]
     if group == "backend":
         new.backend = chosen
     elif chosen[field] != new[group][field]:
-        raise OptionError(f"{override.input_line} cannot change with {way}=: the run has {group}={shown(new[group][field])}.")
+        raise OptionError(
+            f"{override.input_line} cannot change with {way}=: the run has {group}={shown(new[group][field])}."
+        )
 
 
 def _check_changes(old: DictConfig, new: DictConfig, way: str) -> None:
@@ -96,14 +127,22 @@ def _check_changes(old: DictConfig, new: DictConfig, way: str) -> None:
             continue
         if not any(name == entry or (entry.endswith(".") and name.startswith(entry)) for entry in allowed):
             may = ", ".join(f"{entry}*" if entry.endswith(".") else entry for entry in allowed)
-            raise OptionError(f"{name}={shown(after)} cannot change with {way}=: the run has {name}={shown(before)}. What may change: {may}.")
+            raise OptionError(
+                f"{name}={shown(after)} cannot change with {way}=: the run has {name}={shown(before)}. What may change: {may}."
+            )
         if name == TOTAL and after < before:
-            raise OptionError(f"{name}={after} is less than the {before} env steps that the run was started for; a resume may only add to them.")
+            raise OptionError(
+                f"{name}={after} is less than the {before} env steps that the run was started for; a resume may only add to them."
+            )
 
 
 def _why_not(run_dir: Path) -> str:
     if not run_dir.exists():
-        others = [entry.name for entry in run_dir.parent.iterdir() if (entry / RECORD).is_file()] if run_dir.parent.is_dir() else []
+        others = (
+            [entry.name for entry in run_dir.parent.iterdir() if (entry / RECORD).is_file()]
+            if run_dir.parent.is_dir()
+            else []
+        )
         near = difflib.get_close_matches(run_dir.name, others, n=1, cutoff=0.5)
         return f"it does not exist.{f' Did you mean {str(run_dir.parent / near[0])!r}?' if near else ''}"
     jobs = sorted(file.parent.name for file in run_dir.glob(f"*/{RECORD}")) if run_dir.is_dir() else []

@@ -42,7 +42,13 @@ def schemas() -> dict[str, dict[str, Any]]:
 def root(**choices: Any) -> Config:
     """The schema of a whole run; a group without a choice is still missing."""
     chosen = {group: choices.get(group, MISSING) for group in NAME_FIELDS}
-    return Config(**chosen, train=TrainConfig(), evaluation=EvaluationConfig(), learner=LearnerConfig(), wandb=WandbConfig())
+    return Config(
+        **chosen,
+        train=TrainConfig(),
+        evaluation=EvaluationConfig(),
+        learner=LearnerConfig(),
+        wandb=WandbConfig(),
+    )
 
 
 def register() -> None:
@@ -57,10 +63,19 @@ def register() -> None:
 
 
 def describe(group: str, name: str) -> str:
-    """One line about a choice: a family's is the first of its docstring, any other's the first comment of its YAML, if it has one."""
-    classes: dict[str, Any] = {"env": FAMILIES, "memory": MEMORIES, "algorithm": ALGORITHMS, "backend": BACKENDS}
+    """One line about a choice: a family's is the first of its docstring, any other's the first comment of its
+    YAML, if it has one.
+    """
+    classes: dict[str, Any] = {
+        "env": FAMILIES,
+        "memory": MEMORIES,
+        "algorithm": ALGORITHMS,
+        "backend": BACKENDS,
+    }
     docstring = (inspect.getdoc(classes.get(group, {}).get(name)) or "").partition("\n")[0]
     file = FOLDER / group / f"{name}.yaml"
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    comment = next((line.lstrip("# ") for line in lines if line.startswith("#") and "@package" not in line), "")
+    comment = next(
+        (line.lstrip("# ") for line in lines if line.startswith("#") and "@package" not in line), ""
+    )
     return docstring or comment if group == "env" else comment or docstring

@@ -59,7 +59,9 @@ def _learning(config: Config) -> Iterator[str]:
     if algorithm is not None and type(config.algorithm) is algorithm.Config:
         yield from algorithm.problems(config.algorithm, config.agent)
         if memory is not None:
-            yield from algorithm.problems_of_memory(config.algorithm, config.agent, memory, config.memory.name)
+            yield from algorithm.problems_of_memory(
+                config.algorithm, config.agent, memory, config.memory.name
+            )
         if config.learner.overlap is Overlap.bounded and needs_of(config).on_policy:
             yield REFUSAL.format(config.algorithm.name)
 
@@ -68,7 +70,11 @@ def _workers(config: Config) -> Iterator[str]:
     workers, backend = config.num_parallel_workers, config.backend
     num_slots = slots_of(config)
     if workers is not None and workers > num_slots:
-        source = f"num_slots={config.num_slots}" if config.num_slots else f"the {num_slots} slots of num_slots=null, which can be set"
+        source = (
+            f"num_slots={config.num_slots}"
+            if config.num_slots
+            else f"the {num_slots} slots of num_slots=null, which can be set"
+        )
         yield f"num_parallel_workers={workers} is more than {source}: a worker without a slot has nothing to step."
     if backend.name in ("serial", "asyncio") and (workers or 1) > 1:
         yield f"backend={backend.name} steps in this process, so num_parallel_workers={workers} contradicts it: leave one of the two out."
@@ -80,7 +86,14 @@ def _workers(config: Config) -> Iterator[str]:
     most = most_workers(config)
     if most <= num_slots:
         try:
-            check_settings(backend, backend.name, num_slots, num_workers=most, num_groups=config.num_groups, deterministic=config.deterministic)
+            check_settings(
+                backend,
+                backend.name,
+                num_slots,
+                num_workers=most,
+                num_groups=config.num_groups,
+                deterministic=config.deterministic,
+            )
         except ValueError as error:
             yield str(error)
     if most > 1 and backend.name != "thread":
@@ -95,7 +108,10 @@ def _workers(config: Config) -> Iterator[str]:
 
 def _inputs(config: Config) -> Iterator[str]:
     agent = config.agent
-    if agent.arch is not Arch.Markov and not agent.action_embedding + agent.reward_embedding + agent.obs_embedding:
+    if (
+        agent.arch is not Arch.Markov
+        and not agent.action_embedding + agent.reward_embedding + agent.obs_embedding
+    ):
         yield "The memory would read nothing: one of agent.action_embedding, agent.reward_embedding and agent.obs_embedding must be more than 0."
 
 
@@ -103,6 +119,10 @@ def _machine(config: Config) -> Iterator[str]:
     if config.device in (DeviceName.cuda, DeviceName.mps):
         import torch
 
-        found = torch.cuda.is_available() if config.device is DeviceName.cuda else torch.backends.mps.is_available()
+        found = (
+            torch.cuda.is_available()
+            if config.device is DeviceName.cuda
+            else torch.backends.mps.is_available()
+        )
         if not found:
             yield f"device={config.device.name} was asked for, and torch finds none here: use device=cpu or device=auto."

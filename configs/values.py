@@ -20,15 +20,24 @@ def option_names(config: DictConfig, prefix: str = "") -> list[str]:
     for key in config:
         node = config._get_node(key)
         name = f"{prefix}{key}"
-        names += option_names(node, f"{name}.") if isinstance(node, DictConfig) and not node._is_missing() else [name]
+        names += (
+            option_names(node, f"{name}.")
+            if isinstance(node, DictConfig) and not node._is_missing()
+            else [name]
+        )
     return names
 
 
 def near_option(typed: str, names: Iterable[str]) -> str:
-    """' Did you mean X?' for the nearest option, where a name without its section counts too; else how to see all."""
+    """' Did you mean X?' for the nearest option, where a name without its section counts too; else how to see
+    all.
+    """
     known = sorted(names)
     last = typed.rpartition(".")[2].lower()
-    for cutoff in (1.0, 0.7):  # a whole name in the wrong place is nearer than a similar one in the right place
+    for cutoff in (
+        1.0,
+        0.7,
+    ):  # a whole name in the wrong place is nearer than a similar one in the right place
         if match := difflib.get_close_matches(typed.lower(), known, n=1, cutoff=cutoff):
             return f" Did you mean {match[0]!r}?"
         ends = {name.rpartition(".")[2].lower(): name for name in reversed(known)}
@@ -39,7 +48,9 @@ def near_option(typed: str, names: Iterable[str]) -> str:
 
 
 def assign(config: DictConfig, override: Override) -> None:
-    """Give one option its value, as Hydra will; what Hydra would refuse later, or accept and ignore, is one sentence now."""
+    """Give one option its value, as Hydra will; what Hydra would refuse later, or accept and ignore, is one
+    sentence now.
+    """
     key, word = override.key_or_group, override.input_line
     node = _find(config, key)
     if node is None or override.package is not None:
@@ -89,7 +100,11 @@ def _kind(node: Node) -> str:
     elif isinstance(node, BooleanNode):
         kind = "true or false"
     else:
-        kind = f"a list such as {shown(list(node)) if len(node) else '[a,b]'}" if isinstance(node, ListConfig) else "text"
+        kind = (
+            f"a list such as {shown(list(node)) if len(node) else '[a,b]'}"
+            if isinstance(node, ListConfig)
+            else "text"
+        )
     return f"{kind} or null" if node._is_optional() else kind
 
 
@@ -99,4 +114,8 @@ def shown(value: Any) -> str:
         return f"[{','.join(shown(one) for one in value)}]"
     if isinstance(value, Enum):
         return value.name
-    return {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value)
+    return (
+        {None: "null", True: "true", False: "false"}[value]
+        if value is None or isinstance(value, bool)
+        else str(value)
+    )

@@ -1,4 +1,6 @@
-"""AsyncShard: slots whose environments wait (for a socket, a service, a simulator elsewhere), written as coroutines."""
+"""AsyncShard: slots whose environments wait (for a socket, a service, a simulator elsewhere), written as
+coroutines.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,22 @@ from envs.base import Shard, SlotError
 
 
 class AsyncShard(Shard):
-    """A shard of which each slot is stepped by a coroutine of its own; the slots of one call wait at the same time.
+    """A shard of which each slot is stepped by a coroutine of its own; the slots of one call wait at the same
+    time.
 
-    It works on every backend: elsewhere it brings an event loop of its own, on `backend=asyncio` all slots of the run share one. Nothing else
-    may be running a loop in the thread that steps it (in a notebook use `backend=asyncio`, whose loop has its own thread). What belongs to a
-    loop (a connection, a lock) must be made in a coroutine, not in the constructor. A coroutine that is cancelled ends soon.
+    It works on every backend: elsewhere it brings an event loop of its own, on `backend=asyncio` all slots of
+    the run share one. Nothing else may be running a loop in the thread that steps it (in a notebook use
+    `backend=asyncio`, whose loop has its own thread). What belongs to a loop (a connection, a lock) must be
+    made in a coroutine, not in the constructor. A coroutine that is cancelled ends soon.
     """
 
     _runner: asyncio.Runner | None = None
 
     @abstractmethod
     async def reset_slot(self, slot: int, task: NDArray[np.float64], seed: int) -> None:
-        """Start an episode of `task` with `seed`: write obs and info of the slot's row (the backend zeroes reward and flags)."""
+        """Start an episode of `task` with `seed`: write obs and info of the slot's row (the backend zeroes
+        reward and flags).
+        """
 
     @abstractmethod
     async def step_slot(self, slot: int, action: Any) -> None:
@@ -40,7 +46,10 @@ class AsyncShard(Shard):
         self._run(slots, (self.reset_slot(slot, task, seed) for slot, task, seed in starts))
 
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
-        self._run(slots, (self.step_slot(slot, action) for slot, action in zip(slots.tolist(), actions, strict=True)))
+        self._run(
+            slots,
+            (self.step_slot(slot, action) for slot, action in zip(slots.tolist(), actions, strict=True)),
+        )
 
     def close(self) -> None:
         try:
@@ -51,22 +60,39 @@ class AsyncShard(Shard):
             if runner is not None:
                 runner.close()
 
-    def _run(self, slots: NDArray[np.int64], coroutines: Iterable[Coroutine[Any, Any, None]], *, stop_at_failure: bool = True) -> None:
+    def _run(
+        self,
+        slots: NDArray[np.int64],
+        coroutines: Iterable[Coroutine[Any, Any, None]],
+        *,
+        stop_at_failure: bool = True,
+    ) -> None:
         if self._runner is None:
             self._runner = asyncio.Runner()
         try:
             self._runner.run(_together(slots.tolist(), coroutines, stop_at_failure))
         finally:
             unfinished = asyncio.all_tasks(self._runner.get_loop())
-            if unfinished:  # Ctrl-C and sys.exit() leave the loop at once; nothing of this call may go on in the next one
+            if (
+                unfinished
+            ):  # Ctrl-C and sys.exit() leave the loop at once; nothing of this call may go on in the next one
                 self._runner.run(_cancel(unfinished))
 
 
-async def _together(slots: list[int], coroutines: Iterable[Coroutine[Any, Any, None]], stop_at_failure: bool) -> None:
-    """Run them at the same time. The first one to fail (of several, the first slot) is told as a `SlotError`; the others are cancelled."""
-    tasks = [asyncio.create_task(_named(slot, coroutine)) for slot, coroutine in zip(slots, coroutines, strict=True)]
+async def _together(
+    slots: list[int], coroutines: Iterable[Coroutine[Any, Any, None]], stop_at_failure: bool
+) -> None:
+    """Run them at the same time. The first one to fail (of several, the first slot) is told as a `SlotError`;
+    the others are cancelled.
+    """
+    tasks = [
+        asyncio.create_task(_named(slot, coroutine))
+        for slot, coroutine in zip(slots, coroutines, strict=True)
+    ]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION if stop_at_failure else asyncio.ALL_COMPLETED)
+        await asyncio.wait(
+            tasks, return_when=asyncio.FIRST_EXCEPTION if stop_at_failure else asyncio.ALL_COMPLETED
+        )
     finally:
         unfinished = [task for task in tasks if not task.done()]
         await _cancel(unfinished)

@@ -1,7 +1,7 @@
 """The contract of an environment: EnvSpec, Rows, TaskFamily, Shard.
 
-Words: step < episode < trial < task. A *row* is an observation and everything that happened since the previous one. A *slot* is one copy
-of an environment. A *shard* is the slots that are stepped together.
+Words: step < episode < trial < task. A *row* is an observation and everything that happened since the
+previous one. A *slot* is one copy of an environment. A *shard* is the slots that are stepped together.
 
     row            0      1     ...   H       H+1            ...   2H+1
     what it is     start  step        end     start of ep 2        end of trial
@@ -11,7 +11,8 @@ of an environment. A *shard* is the slots that are stepped together.
     trial_end      0      0           0       0                    1
     action counts  yes    yes         no      yes                  no
 
-The last observation of an episode is an ordinary row: it carries the last reward, and the action chosen there is ignored.
+The last observation of an episode is an ordinary row: it carries the last reward, and the action chosen there
+is ignored.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class EnvConfig:
     family: str = option("???", "the family's name in the registry")
     max_rollouts_per_task: int = option(2, "k: episodes of one task in a trial", low=1)
     max_episode_steps: int = option(200, "H: environment steps in an episode", low=1)
-    num_train_tasks: int | None = option(None, "size of the fixed list of training tasks; null draws a new task for every trial", low=1)
+    num_train_tasks: int | None = option(
+        None, "size of the fixed list of training tasks; null draws a new task for every trial", low=1
+    )
     num_eval_tasks: int = option(20, "tasks in each evaluation list", low=1)
     oracle: bool = option(False, "show the task to the agent, as part of its observation")
 
@@ -68,7 +71,8 @@ class Group(Enum):
 class Reference:
     """Known returns of one episode, to draw beside a learner's, for the settings that a spec was made with.
 
-    Measured by `benchmarks.scores`: over `tasks` tasks of the test split, drawn and played from `seed`, one first episode each.
+    Measured by `benchmarks.scores`: over `tasks` tasks of the test split, drawn and played from `seed`, one
+    first episode each.
     """
 
     oracle: float | None
@@ -99,7 +103,8 @@ class EnvSpec:
 class Rows:
     """One row of every slot: arrays with a leading [N]; live buffers, overwritten by the next step.
 
-    A shard writes obs, reward, terminated, truncated and info; the trial's clock and the manager write the rest.
+    A shard writes obs, reward, terminated, truncated and info; the trial's clock and the manager write the
+    rest.
     """
 
     obs: Obs
@@ -128,7 +133,11 @@ class Rows:
     def part(self, start: int, stop: int) -> Rows:
         """Views of slots start..stop."""
         cut = {item.name: getattr(self, item.name)[start:stop] for item in fields(self) if item.name != "obs"}
-        obs = {key: part[start:stop] for key, part in self.obs.items()} if isinstance(self.obs, dict) else self.obs[start:stop]
+        obs = (
+            {key: part[start:stop] for key, part in self.obs.items()}
+            if isinstance(self.obs, dict)
+            else self.obs[start:stop]
+        )
         return Rows(obs=obs, **cut)
 
     def copy(self) -> Rows:
@@ -143,8 +152,9 @@ class Rows:
 class Layout:
     """The shapes and types of a manager's rows, and where a shard writes in them.
 
-    The policy's observation is the family's, then the task (if `with_task`), then the new-episode flag (if `with_flag`). The manager writes
-    the last two, so a family knows nothing of them and the agent has one observation.
+    The policy's observation is the family's, then the task (if `with_task`), then the new-episode flag (if
+    `with_flag`). The manager writes the last two, so a family knows nothing of them and the agent has one
+    observation.
     """
 
     spec: EnvSpec
@@ -155,24 +165,45 @@ class Layout:
     FLAG_KEY: ClassVar[str] = "new_episode"
 
     def __post_init__(self) -> None:
-        if (self.with_task or self.with_flag) and isinstance(self.spec.obs_space, spaces.Box) and len(self.spec.obs_space.shape) != 1:
+        if (
+            (self.with_task or self.with_flag)
+            and isinstance(self.spec.obs_space, spaces.Box)
+            and len(self.spec.obs_space.shape) != 1
+        ):
             shape = self.spec.obs_space.shape
-            raise ValueError(f"{self.spec.name}: the task and the new-episode flag can stand beside a vector or in a Dict, not in shape {shape}.")
-        if self.with_task and isinstance(self.spec.obs_space, spaces.Box) and self.spec.obs_space.dtype.kind != "f":
+            raise ValueError(
+                f"{self.spec.name}: the task and the new-episode flag can stand beside a vector or in a Dict, not in shape {shape}."
+            )
+        if (
+            self.with_task
+            and isinstance(self.spec.obs_space, spaces.Box)
+            and self.spec.obs_space.dtype.kind != "f"
+        ):
             dtype = self.spec.obs_space.dtype
-            raise ValueError(f"{self.spec.name}: a task cannot stand beside a vector of {dtype}, which would cut its numbers: wrap it into floats.")
+            raise ValueError(
+                f"{self.spec.name}: a task cannot stand beside a vector of {dtype}, which would cut its numbers: wrap it into floats."
+            )
 
     @cached_property
     def extra(self) -> dict[str, int]:
         """The parts that the manager adds, with their sizes."""
-        return ({self.TASK_KEY: self.spec.task_dim} if self.with_task else {}) | ({self.FLAG_KEY: 1} if self.with_flag else {})
+        return ({self.TASK_KEY: self.spec.task_dim} if self.with_task else {}) | (
+            {self.FLAG_KEY: 1} if self.with_flag else {}
+        )
 
     @property
     def obs_space(self) -> ObsSpace:
         """The space of the policy's observation."""
         inner, bounds = self.spec.obs_space, {self.TASK_KEY: (-np.inf, np.inf), self.FLAG_KEY: (0.0, 1.0)}
         if isinstance(inner, spaces.Dict):
-            return spaces.Dict({**inner.spaces, **{key: spaces.Box(*bounds[key], (size,), np.float32) for key, size in self.extra.items()}})
+            return spaces.Dict(
+                {
+                    **inner.spaces,
+                    **{
+                        key: spaces.Box(*bounds[key], (size,), np.float32) for key, size in self.extra.items()
+                    },
+                }
+            )
         if not self.extra:
             return inner
         low, high = [inner.low], [inner.high]
@@ -181,14 +212,22 @@ class Layout:
             high.append(np.full(size, bounds[key][1], inner.high.dtype))
         return spaces.Box(np.concatenate(low), np.concatenate(high), dtype=inner.dtype.type)
 
-    def allocate(self, num_slots: int, empty: Callable[[tuple[int, ...], Any], NDArray[Any]] = np.zeros) -> Rows:
-        """Rows of `num_slots` slots; `empty(shape, dtype)` makes each array, zeroed (process backends place them in shared memory)."""
+    def allocate(
+        self, num_slots: int, empty: Callable[[tuple[int, ...], Any], NDArray[Any]] = np.zeros
+    ) -> Rows:
+        """Rows of `num_slots` slots; `empty(shape, dtype)` makes each array, zeroed (process backends place
+        them in shared memory).
+        """
 
         def of_space(space: spaces.Space[Any]) -> NDArray[Any]:
             return empty((num_slots, *(space.shape or ())), space.dtype)
 
         policy = self.obs_space
-        obs: Obs = {key: of_space(part) for key, part in policy.spaces.items()} if isinstance(policy, spaces.Dict) else of_space(policy)
+        obs: Obs = (
+            {key: of_space(part) for key, part in policy.spaces.items()}
+            if isinstance(policy, spaces.Dict)
+            else of_space(policy)
+        )
         flags = [empty((num_slots,), np.bool_) for _ in range(6)]
         return Rows(
             obs=obs,
@@ -230,7 +269,9 @@ class Layout:
             at += size
 
     def raise_flag(self, obs: Obs) -> None:
-        """Set the new-episode flag in one slot's observation, if it has one: the last part, or the last number of a vector."""
+        """Set the new-episode flag in one slot's observation, if it has one: the last part, or the last
+        number of a vector.
+        """
         if self.with_flag:
             (obs[self.FLAG_KEY] if isinstance(obs, dict) else obs[-1:])[...] = 1.0
 
@@ -245,7 +286,9 @@ def uniform_actions(rng: np.random.Generator, space: ActionSpace, n: int) -> NDA
 
 
 class SlotError(RuntimeError):
-    """One slot of a shard failed; raise it from the original error where the slot is known. `slot` counts within the shard."""
+    """One slot of a shard failed; raise it from the original error where the slot is known. `slot` counts
+    within the shard.
+    """
 
     def __init__(self, slot: int, message: str) -> None:
         super().__init__(message)
@@ -255,8 +298,9 @@ class SlotError(RuntimeError):
 class Shard(ABC):
     """Slots of one family, stepped together. A shard knows neither trials nor processes nor the horizon H.
 
-    `slots` are sorted indices within the shard. Slot i of many must equal a shard of one slot, bit for bit: write kernels elementwise with
-    explicit small sums, since matmul and reductions over strided arrays give other last bits at other sizes.
+    `slots` are sorted indices within the shard. Slot i of many must equal a shard of one slot, bit for bit:
+    write kernels elementwise with explicit small sums, since matmul and reductions over strided arrays give
+    other last bits at other sizes.
     """
 
     rows: Rows
@@ -267,13 +311,16 @@ class Shard(ABC):
 
     @abstractmethod
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
-        """Start an episode of `tasks[i]` with `seeds[i]` in `slots[i]`: write obs and info (the backend zeroes reward and flags)."""
+        """Start an episode of `tasks[i]` with `seeds[i]` in `slots[i]`: write obs and info (the backend
+        zeroes reward and flags).
+        """
 
     @abstractmethod
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
         """Step those slots only: write obs, reward, terminated, truncated and info in place.
 
-        An action beyond its bounds acts as the bound; one that is not a number is a `SlotError` (`envs/meta/kernels.py` does both).
+        An action beyond its bounds acts as the bound; one that is not a number is a `SlotError`
+        (`envs/meta/kernels.py` does both).
         """
 
     def render(self, slot: int) -> NDArray[np.uint8]:
@@ -286,14 +333,20 @@ class Shard(ABC):
 
 
 class TaskFamily(ABC):
-    """A distribution over tasks, and the environments that play them. Cheap to build and to pickle; all weight is in its shards."""
+    """A distribution over tasks, and the environments that play them. Cheap to build and to pickle; all
+    weight is in its shards.
+    """
 
     Config: ClassVar[type[EnvConfig]] = EnvConfig
     group: ClassVar[Group] = Group.toy
     version: ClassVar[int] = 1
-    """Raised whenever the same task, seed and actions give other rows; part of the Gymnasium id, `Retrial/<Name>-v<version>`."""
+    """Raised whenever the same task, seed and actions give other rows; part of the Gymnasium id,
+    `Retrial/<Name>-v<version>`.
+    """
     package: ClassVar[str | None] = None
-    """What has to be installed beside the tested set, by requirements-<package>.txt; its shards import it, and nothing else does."""
+    """What has to be installed beside the tested set, by requirements-<package>.txt; its shards import it,
+    and nothing else does.
+    """
     spec: EnvSpec
 
     def __init__(self, config: EnvConfig) -> None:
@@ -301,12 +354,16 @@ class TaskFamily(ABC):
 
     @abstractmethod
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
-        """[n, task_dim] tasks of the split ("train" or "test", else a ValueError): plain vectors, cheap to send, to save and to plot."""
+        """[n, task_dim] tasks of the split ("train" or "test", else a ValueError): plain vectors, cheap to
+        send, to save and to plot.
+        """
 
     @abstractmethod
     def make_shard(self, num_slots: int, threads: int = 1) -> Shard:
         """A shard of `num_slots` slots; `threads` for families that can use them."""
 
     def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[Any]:
-        """[N, ...] what one who knows the task does: analytic or scripted, a function of the present rows, for families where that exists."""
+        """[N, ...] what one who knows the task does: analytic or scripted, a function of the present rows,
+        for families where that exists.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no oracle policy")

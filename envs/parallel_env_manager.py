@@ -33,7 +33,15 @@ from envs.manager.recovery import EnvCrashLoopError, FaultCounts, WorkerError
 from envs.manager.stepping import SlotGroup, Start, Stepper
 from envs.trial import TrialClock
 
-__all__ = ["EnvCrashLoopError", "ParallelEnvManager", "Remote", "SlotGroup", "Start", "TrialDroppedError", "WorkerError"]
+__all__ = [
+    "EnvCrashLoopError",
+    "ParallelEnvManager",
+    "Remote",
+    "SlotGroup",
+    "Start",
+    "TrialDroppedError",
+    "WorkerError",
+]
 
 _FLAGS = ("valid", "episode_start", "trial_start", "trial_end", "terminated", "truncated")
 
@@ -41,10 +49,11 @@ _FLAGS = ("valid", "episode_start", "trial_start", "trial_end", "terminated", "t
 class Remote:
     """One slot, for scripts that want to talk to it alone.
 
-    `send(("reset", {"task": task, "seed": seed}))` (both optional) starts a trial, `send(("step", action))` steps it; both return at once.
-    Each is answered by one `recv()`: `(obs, reward, terminated, truncated, info)`, arrays of this slot alone. After the last row of an
-    episode the next `step` ignores its action and is answered by the start row of the next episode (`info["episode_start"]`); after
-    `info["trial_end"]` the slot waits for a reset.
+    `send(("reset", {"task": task, "seed": seed}))` (both optional) starts a trial, `send(("step", action))`
+    steps it; both return at once. Each is answered by one `recv()`: `(obs, reward, terminated, truncated,
+    info)`, arrays of this slot alone. After the last row of an episode the next `step` ignores its action and
+    is answered by the start row of the next episode (`info["episode_start"]`); after `info["trial_end"]` the
+    slot waits for a reset.
     """
 
     def __init__(self, manager: ParallelEnvManager, slot: int) -> None:
@@ -57,27 +66,43 @@ class Remote:
         if name == "reset":
             self._manager._stepper.post_starts({self._slot: self._manager._start(**payload)})
         else:
-            self._manager._stepper.post_step(self._slot, checked_actions(payload, self._manager.single_action_space))
+            self._manager._stepper.post_step(
+                self._slot, checked_actions(payload, self._manager.single_action_space)
+            )
 
     def recv(self) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Wait for the answer to the last `send`; a `TrialDroppedError` where the trial was given up after a fault."""
+        """Wait for the answer to the last `send`; a `TrialDroppedError` where the trial was given up after a
+        fault.
+        """
         manager, slot = self._manager, self._slot
         manager.check_kept(slot)  # another's fault may have told already, and then nothing is owed
         manager._stepper.collect([slot])
         manager.check_kept(slot)
         rows = manager.rows
-        obs = {key: part[slot].copy() for key, part in rows.obs.items()} if isinstance(rows.obs, dict) else rows.obs[slot].copy()
-        return obs, float(rows.reward[slot]), bool(rows.terminated[slot]), bool(rows.truncated[slot]), manager.info_of(slot)
+        obs = (
+            {key: part[slot].copy() for key, part in rows.obs.items()}
+            if isinstance(rows.obs, dict)
+            else rows.obs[slot].copy()
+        )
+        return (
+            obs,
+            float(rows.reward[slot]),
+            bool(rows.terminated[slot]),
+            bool(rows.truncated[slot]),
+            manager.info_of(slot),
+        )
 
 
 class ParallelEnvManager:
-    """N slots of one family, or of several factories, each reset with its own task; a context manager, for one thread at a time.
+    """N slots of one family, or of several factories, each reset with its own task; a context manager, for
+    one thread at a time.
 
-    `families` is one family, or one factory per slot (a slot's `rows.label` says which of the distinct factories made it). A trial is
-    `episodes_per_trial` episodes of its task. `num_workers` workers have a shard of the slots each, uneven by one at most; unless `backend`
-    says otherwise they are processes, and a single one is this process. What is collected depends on none of the backend's settings.
-    `num_groups` of 2 lets one half of the slots step while the other's actions are computed (see `groups`); like N it is part of the
-    experiment. `deterministic` refuses the settings that would let timing or faults change the data.
+    `families` is one family, or one factory per slot (a slot's `rows.label` says which of the distinct
+    factories made it). A trial is `episodes_per_trial` episodes of its task. `num_workers` workers have a
+    shard of the slots each, uneven by one at most; unless `backend` says otherwise they are processes, and a
+    single one is this process. What is collected depends on none of the backend's settings. `num_groups` of 2
+    lets one half of the slots step while the other's actions are computed (see `groups`); like N it is part
+    of the experiment. `deterministic` refuses the settings that would let timing or faults change the data.
 
         with ParallelEnvManager(family, num_envs=12, num_workers=6, episodes_per_trial=2) as manager:
             rows = manager.reset()
@@ -108,17 +133,28 @@ class ParallelEnvManager:
         self._config = backend or BackendConfig()
         self._rng = np.random.default_rng(seed)
         name = backend_name(self._config.name, num_workers)
-        check_settings(self._config, name, self.num_envs, num_workers=num_workers, num_groups=num_groups, deterministic=deterministic)
-        self._backend: Backend = BACKENDS[name](blocks, self.layout, num_workers=num_workers, num_groups=num_groups, config=self._config)
+        check_settings(
+            self._config,
+            name,
+            self.num_envs,
+            num_workers=num_workers,
+            num_groups=num_groups,
+            deterministic=deterministic,
+        )
+        self._backend: Backend = BACKENDS[name](
+            blocks, self.layout, num_workers=num_workers, num_groups=num_groups, config=self._config
+        )
         self.rows: Rows = self._backend.rows
         for block, label in zip(blocks, _labels(blocks), strict=True):
             self.rows.label[block.start : block.stop] = label
         horizon = max_episode_steps or self._families[0].config.max_episode_steps
         self._clock = TrialClock(self.rows, episodes_per_trial=episodes_per_trial, max_episode_steps=horizon)
-        self._stepper = Stepper(self._backend, self.layout, self._clock, self._config, num_groups=num_groups, strict=deterministic)
+        self._stepper = Stepper(
+            self._backend, self.layout, self._clock, self._config, num_groups=num_groups, strict=deterministic
+        )
         self._finalizer = weakref.finalize(self, self._stepper.close)
 
-    # -- what it is ----------------------------------------------------------------------------------------------------------------------
+    # -- what it is ------------------------------------------------------------------------------------------
 
     @property
     def spec(self) -> EnvSpec:
@@ -182,7 +218,9 @@ class ParallelEnvManager:
 
     @property
     def groups(self) -> list[SlotGroup]:
-        """The slots in the groups that are posted and awaited one at a time: what a loop that wants to overlap acting and stepping works with."""
+        """The slots in the groups that are posted and awaited one at a time: what a loop that wants to
+        overlap acting and stepping works with.
+        """
         return self._stepper.groups
 
     @property
@@ -207,34 +245,56 @@ class ParallelEnvManager:
 
     @property
     def remotes(self) -> list[Remote]:
-        """Every slot, to be spoken to alone (made anew at each look: kept here they would keep a forgotten manager alive)."""
+        """Every slot, to be spoken to alone (made anew at each look: kept here they would keep a forgotten
+        manager alive).
+        """
         return [Remote(self, slot) for slot in range(self.num_envs)]
 
-    # -- stepping ------------------------------------------------------------------------------------------------------------------------
+    # -- stepping --------------------------------------------------------------------------------------------
 
-    def sample_tasks(self, n: int, *, split: str = "train", rng: np.random.Generator | None = None) -> NDArray[np.float64]:
+    def sample_tasks(
+        self, n: int, *, split: str = "train", rng: np.random.Generator | None = None
+    ) -> NDArray[np.float64]:
         """[n, task_dim] tasks of the (first) family."""
         return self.family.sample_tasks(rng or self._rng, n, split)
 
-    def reset(self, tasks: ArrayLike | None = None, seeds: Sequence[int] | None = None, slots: Sequence[int] | None = None) -> Rows:
-        """Start a trial in these slots (default: all), each of its own task and seed (default: drawn by the manager)."""
+    def reset(
+        self,
+        tasks: ArrayLike | None = None,
+        seeds: Sequence[int] | None = None,
+        slots: Sequence[int] | None = None,
+    ) -> Rows:
+        """Start a trial in these slots (default: all), each of its own task and seed (default: drawn by the
+        manager).
+        """
         order = chosen_slots(slots, self.num_envs)
         count = len(order)
         if not count:
-            raise ValueError("reset got no slots: name at least one in slots=, or leave it out for all of them.")
-        vectors = None if tasks is None else [checked_task(task, self.spec) for task in listed(tasks, "tasks", count)]
+            raise ValueError(
+                "reset got no slots: name at least one in slots=, or leave it out for all of them."
+            )
+        vectors = (
+            None
+            if tasks is None
+            else [checked_task(task, self.spec) for task in listed(tasks, "tasks", count)]
+        )
         numbers = None if seeds is None else [checked_seed(seed) for seed in listed(seeds, "seeds", count)]
         drawn = self.sample_tasks(count) if vectors is None else vectors
-        starts = {slot: self._start(drawn[i], None if numbers is None else numbers[i]) for i, slot in enumerate(order.tolist())}
+        starts = {
+            slot: self._start(drawn[i], None if numbers is None else numbers[i])
+            for i, slot in enumerate(order.tolist())
+        }
         self._stepper.post_starts(starts)
         self._stepper.collect(np.sort(order))
         return self.rows
 
     def step(self, actions: NDArray[Any], starts: Mapping[int, Start] | None = None) -> Rows:
-        """One row further in every slot whose trial goes on, and a new trial in the slots of `starts`, all in the same message.
+        """One row further in every slot whose trial goes on, and a new trial in the slots of `starts`, all in
+        the same message.
 
-        The action at the last row of an episode is ignored: the next row starts the next episode. A slot whose trial has ended, or was given
-        up after a fault (`dropped`), waits (`rows.valid` is False there) until it is started again.
+        The action at the last row of an episode is ignored: the next row starts the next episode. A slot
+        whose trial has ended, or was given up after a fault (`dropped`), waits (`rows.valid` is False there)
+        until it is started again.
         """
         actions = checked_actions(actions, self.single_action_space, self.num_envs)
         fresh = checked_starts(starts, self.spec, self.num_envs) if starts else {}
@@ -242,7 +302,11 @@ class ParallelEnvManager:
             raise RuntimeError("No trial has begun: reset() comes before step().")
         self._stepper.check_settled()
         for group in self.groups:
-            inside = {slot - group.start: start for slot, start in fresh.items() if 0 <= slot - group.start < group.size}
+            inside = {
+                slot - group.start: start
+                for slot, start in fresh.items()
+                if 0 <= slot - group.start < group.size
+            }
             group.post(actions[group.start : group.start + group.size], inside)
         for group in self.groups:
             group.wait()
@@ -275,7 +339,7 @@ class ParallelEnvManager:
         vector = checked_task(self.sample_tasks(1)[0], self.spec) if given is None else given
         return Start(vector, int(self._rng.integers(2**63)) if number is None else number)
 
-    # -- the end -------------------------------------------------------------------------------------------------------------------------
+    # -- the end ---------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Stop everything; may be called twice, and is called on exit and when the manager is forgotten."""
@@ -288,7 +352,9 @@ class ParallelEnvManager:
         self.close()
 
 
-def _blocks(families: TaskFamily | Sequence[Factory], num_envs: int | None) -> tuple[list[Block], list[TaskFamily]]:
+def _blocks(
+    families: TaskFamily | Sequence[Factory], num_envs: int | None
+) -> tuple[list[Block], list[TaskFamily]]:
     """Consecutive slots of the same factory become one block; all factories must agree on their spaces."""
     if isinstance(families, TaskFamily):
         if num_envs is None or num_envs < 1:
@@ -307,7 +373,9 @@ def _blocks(families: TaskFamily | Sequence[Factory], num_envs: int | None) -> t
     for one in made[1:]:
         for name in ("obs_space", "action_space", "task_dim", "info_names"):
             if getattr(one.spec, name) != getattr(made[0].spec, name):
-                ours, theirs = (f"{family.spec.name} has {getattr(family.spec, name)}" for family in (made[0], one))
+                ours, theirs = (
+                    f"{family.spec.name} has {getattr(family.spec, name)}" for family in (made[0], one)
+                )
                 raise ValueError(f"The factories disagree on {name}: {ours}, {theirs}.")
     return blocks, made
 

@@ -1,4 +1,6 @@
-"""Trials: k episodes of one task. The clock that draws their boundaries, and the single-environment face of a trial."""
+"""Trials: k episodes of one task. The clock that draws their boundaries, and the single-environment face of a
+trial.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,18 @@ if TYPE_CHECKING:
 
 
 class TrialClock:
-    """Counts steps and episodes of every slot, ends episodes at the horizon, and marks the boundaries in the rows.
+    """Counts steps and episodes of every slot, ends episodes at the horizon, and marks the boundaries in the
+    rows.
 
-    It is the only place that knows what comes after the end of an episode: the next episode of the same task, or nothing. Slots are given
-    as a slice or as an array of indices.
+    It is the only place that knows what comes after the end of an episode: the next episode of the same task,
+    or nothing. Slots are given as a slice or as an array of indices.
     """
 
     def __init__(self, rows: Rows, *, episodes_per_trial: int, max_episode_steps: int) -> None:
         if episodes_per_trial < 1 or max_episode_steps < 1:
-            raise ValueError(f"A trial needs at least one episode of one step, not {episodes_per_trial} of {max_episode_steps}.")
+            raise ValueError(
+                f"A trial needs at least one episode of one step, not {episodes_per_trial} of {max_episode_steps}."
+            )
         num_slots = len(rows.reward)
         self._rows = rows
         self.episodes_per_trial = episodes_per_trial
@@ -75,7 +80,9 @@ class TrialClock:
         rows.valid[slots] = True
         rows.episode_start[slots] = False
         rows.trial_start[slots] = False
-        last = (rows.terminated[slots] | rows.truncated[slots]) & (self.episode[slots] == self.episodes_per_trial - 1)
+        last = (rows.terminated[slots] | rows.truncated[slots]) & (
+            self.episode[slots] == self.episodes_per_trial - 1
+        )
         rows.trial_end[slots] = last
         self.running[slots] = ~last
 
@@ -83,9 +90,10 @@ class TrialClock:
 class Boundary(Enum):
     """What the single environment shows between two episodes of a trial.
 
-    `reset_obs`: the last row of the episode, then (after one ignored action) the start row of the next. `legacy`: only the last row, as the
-    published wrappers did, with the new-episode flag raised on it where there is one; the start observation is hidden in
-    `info["start_state"]`, and the first action is taken without seeing it.
+    `reset_obs`: the last row of the episode, then (after one ignored action) the start row of the next.
+    `legacy`: only the last row, as the published wrappers did, with the new-episode flag raised on it where
+    there is one; the start observation is hidden in `info["start_state"]`, and the first action is taken
+    without seeing it.
     """
 
     reset_obs = "reset_obs"
@@ -93,16 +101,24 @@ class Boundary(Enum):
 
 
 class VariBadWrapper(gymnasium.Env[Any, Any]):
-    """A trial as one Gymnasium episode: k episodes of one task, so k(H+1)-1 steps (k*H with `boundary=legacy`).
+    """A trial as one Gymnasium episode: k episodes of one task, so k(H+1)-1 steps (k*H with
+    `boundary=legacy`).
 
-    `reset(seed=, options={"task": vector})` starts a trial of that task, or of a task drawn from the family's training split. The
-    observation ends with the task when `oracle`, and with the new-episode flag when k > 1. `info` tells what happens inside: `task`,
-    `episode`, `episode_start`, `terminated`, `truncated` (of the inner episode) and the family's own numbers.
+    `reset(seed=, options={"task": vector})` starts a trial of that task, or of a task drawn from the family's
+    training split. The observation ends with the task when `oracle`, and with the new-episode flag when k >
+    1. `info` tells what happens inside: `task`, `episode`, `episode_start`, `terminated`, `truncated` (of the
+    inner episode) and the family's own numbers.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 - Gymnasium declares it so
 
-    def __init__(self, manager: ParallelEnvManager, *, boundary: Boundary = Boundary.reset_obs, render_mode: str | None = None) -> None:
+    def __init__(
+        self,
+        manager: ParallelEnvManager,
+        *,
+        boundary: Boundary = Boundary.reset_obs,
+        render_mode: str | None = None,
+    ) -> None:
         if manager.num_envs != 1:
             raise ValueError(f"VariBadWrapper is the face of one slot; this manager has {manager.num_envs}.")
         self._manager = manager
@@ -112,7 +128,9 @@ class VariBadWrapper(gymnasium.Env[Any, Any]):
         self.observation_space = manager.single_observation_space
         self.action_space = manager.single_action_space
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Start a trial."""
         super().reset(seed=seed)
         unknown = set(options or {}) - {"task"}

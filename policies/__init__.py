@@ -1,1 +1,3 @@
-"""The learner and what it is made of: agents (encoder -> memory -> heads), algorithms (losses), the wave loop, targets."""
+"""The learner and what it is made of: agents (encoder -> memory -> heads), algorithms (losses), the wave
+loop, targets.
+"""

@@ -39,11 +39,18 @@ class TaskLists:
         if config.num_train_tasks is not None:
             train = family.sample_tasks(generator(seed, Phase.TASKS, 0), config.num_train_tasks, "train")
         seen = (
-            family.sample_tasks(generator(seed, Phase.TASKS, 1), config.num_eval_tasks, "train") if train is None else train[: config.num_eval_tasks]
+            family.sample_tasks(generator(seed, Phase.TASKS, 1), config.num_eval_tasks, "train")
+            if train is None
+            else train[: config.num_eval_tasks]
         )
         unseen = family.sample_tasks(generator(seed, Phase.TASKS, 2), config.num_eval_tasks, "test")
-        if spec.split is Split.disjoint and (unseen[:, None] == (seen if train is None else train)[None]).all(-1).any():
-            raise ValueError(f"{spec.name} says that its splits are disjoint, but a test task is also a training task.")
+        if (
+            spec.split is Split.disjoint
+            and (unseen[:, None] == (seen if train is None else train)[None]).all(-1).any()
+        ):
+            raise ValueError(
+                f"{spec.name} says that its splits are disjoint, but a test task is also a training task."
+            )
         return cls(train, {"train": seen, held_out_name(spec): unseen})
 
     def of_trial(self, family: TaskFamily, seed: int, phase: Phase, number: int) -> NDArray[np.float64]:
@@ -56,7 +63,10 @@ class TaskLists:
     def save(self, path: Path) -> None:
         """Write them where a reader, or another program, finds them."""
         lists = {f"evaluation_{name}": tasks.tolist() for name, tasks in self.evaluation.items()}
-        path.write_text(json.dumps({"training": None if self.train is None else self.train.tolist(), **lists}, indent=1) + "\n")
+        path.write_text(
+            json.dumps({"training": None if self.train is None else self.train.tolist(), **lists}, indent=1)
+            + "\n"
+        )
 
 
 def held_out_name(spec: EnvSpec) -> str:
@@ -70,23 +80,41 @@ def curves_of(metrics: Mapping[str, Any]) -> dict[str, list[float]]:
     for key, value in metrics.items():
         parts = key.split("/")
         if parts[0] == "eval" and parts[-1].startswith("return_episode_"):
-            found.setdefault("/".join(parts[1:-1]), []).append(math.nan if value is None else value)  # JSON has no NaN
+            found.setdefault("/".join(parts[1:-1]), []).append(
+                math.nan if value is None else value
+            )  # JSON has no NaN
     return found
 
 
 def evaluation_table(metrics: Mapping[str, Any], spec: EnvSpec) -> str:
-    """Return (and success) of every list by episode index, next to the family's oracle and random scores where known."""
+    """Return (and success) of every list by episode index, next to the family's oracle and random scores
+    where known.
+    """
     curves = curves_of(metrics)
     episodes = max(len(values) for values in curves.values())
     lines = [f"{'return by episode':<28}" + "".join(f"{index:>10}" for index in range(1, episodes + 1))]
-    lines += [f"  {name:<26}" + "".join(f"{value:10.2f}" for value in values) for name, values in curves.items()]
+    lines += [
+        f"  {name:<26}" + "".join(f"{value:10.2f}" for value in values) for name, values in curves.items()
+    ]
     if spec.reference is not None:
-        references = {"oracle (told the task)": spec.reference.oracle, "random actions": spec.reference.random}
-        lines += [f"  {name:<26}" + f"{value:10.2f}" * episodes for name, value in references.items() if value is not None]
+        references = {
+            "oracle (told the task)": spec.reference.oracle,
+            "random actions": spec.reference.random,
+        }
+        lines += [
+            f"  {name:<26}" + f"{value:10.2f}" * episodes
+            for name, value in references.items()
+            if value is not None
+        ]
     if spec.success is not None:
         lines.append("success by episode")
-        rates = {name: [metrics[f"eval/{name}/success_episode_{index}"] for index in range(1, len(values) + 1)] for name, values in curves.items()}
-        lines += [f"  {name:<26}" + "".join(f"{rate:10.0%}" for rate in values) for name, values in rates.items()]
+        rates = {
+            name: [metrics[f"eval/{name}/success_episode_{index}"] for index in range(1, len(values) + 1)]
+            for name, values in curves.items()
+        }
+        lines += [
+            f"  {name:<26}" + "".join(f"{rate:10.0%}" for rate in values) for name, values in rates.items()
+        ]
     return "\n".join(lines)
 
 
@@ -99,10 +127,11 @@ def evaluate_list(
     trials_per_task: int = 1,
     tick: Callable[[WaveResult], bool] = lambda _: False,
 ) -> WaveResult:
-    """Every task `trials_per_task` times. Keyed like training, in a phase of its own, so each evaluation of a run meets the same episodes.
+    """Every task `trials_per_task` times. Keyed like training, in a phase of its own, so each evaluation of a
+    run meets the same episodes.
 
-    Where a trial was given up after a fault the returns are not a number, and so is every mean over them: a mean over the tasks that
-    happened to survive would be another quantity under the same name.
+    Where a trial was given up after a fault the returns are not a number, and so is every mean over them: a
+    mean over the tasks that happened to survive would be another quantity under the same name.
     """
     plan = Plan(seed, Phase.EVALUATE, 0, np.repeat(tasks, trials_per_task, axis=0))
     result = run_wave(manager, actor, plan, tick=tick)

@@ -1,4 +1,6 @@
-"""The Learner: owns the environments, the agent, the replay and the records of one run, and advances it stage by stage."""
+"""The Learner: owns the environments, the agent, the replay and the records of one run, and advances it stage
+by stage.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +56,9 @@ _log = logging.getLogger(__name__)
 class Learner:
     """One run: `Learner(config, run_dir).train()`.
 
-    Without a `run_dir` nothing is written. What a run does next is all in `counters`, so it can stop before every stage and every update,
-    and `load()` goes on from there bit for bit. One that `learns` no more evaluates: it has no room for trials, and loads the agent alone.
+    Without a `run_dir` nothing is written. What a run does next is all in `counters`, so it can stop before
+    every stage and every update, and `load()` goes on from there bit for bit. One that `learns` no more
+    evaluates: it has no room for trials, and loads the agent alone.
     """
 
     def __init__(self, config: Config, run_dir: Path | None = None, *, learns: bool = True) -> None:
@@ -66,18 +69,28 @@ class Learner:
         family = check_family(config, learns=learns)
         self._build(family)
         self.backend = settle_backend(config, family, self.agent, self.device)
-        options = {item.name: getattr(config.env, item.name) for item in fields(config.env) if item.name != "family"}
+        options = {
+            item.name: getattr(config.env, item.name) for item in fields(config.env) if item.name != "family"
+        }
         self.init_env("meta", config.env.family, num_parallel_workers=self.backend.num_workers, **options)
         self.counters = Counters(next_evaluation=config.evaluation.every)
         self.loss_sums: dict[str, torch.Tensor] = {}
         self.acting: dict[str, Any] = {}
-        """The state of the agent that plays the present wave, where updates go on beside it (policies/run/overlap.py)."""
+        """The state of the agent that plays the present wave, where updates go on beside it
+        (policies/run/overlap.py).
+        """
         self.guard = Guard(run_dir)
         self._sampling = generator(config.seed, Phase.UPDATE, 0)
         self._snapshots = None
         if run_dir is not None:
             folder = run_dir / CHECKPOINTS
-            self._snapshots = Snapshots(folder, algorithm=self.algorithm, replay=self.replay, sampling=self._sampling, agent_only=not learns)
+            self._snapshots = Snapshots(
+                folder,
+                algorithm=self.algorithm,
+                replay=self.replay,
+                sampling=self._sampling,
+                agent_only=not learns,
+            )
         self.record: RunRecord | None = None
         self._resumed: dict[str, Any] = {}
         self._stop = StopSignal()
@@ -87,7 +100,7 @@ class Learner:
         """The signal that ended training, if one did."""
         return self._stop.received
 
-    # -- what it owns --------------------------------------------------------------------------------------------------------------------
+    # -- what it owns ----------------------------------------------------------------------------------------
 
     def init_env(
         self,
@@ -103,7 +116,11 @@ class Learner:
         if env_type != "meta":
             raise ValueError(f"env_type={env_type!r} is not known; there is only 'meta'.")
         self.close()
-        regime = {"max_rollouts_per_task": max_rollouts_per_task, "num_train_tasks": num_train_tasks, "num_eval_tasks": num_eval_tasks}
+        regime = {
+            "max_rollouts_per_task": max_rollouts_per_task,
+            "num_train_tasks": num_train_tasks,
+            "num_eval_tasks": num_eval_tasks,
+        }
         self.family = make_family(env_name, **regime, **family_options)
         self.num_parallel_workers = num_parallel_workers
         self.tasks = TaskLists.draw(self.family, self.config.seed)
@@ -113,7 +130,9 @@ class Learner:
 
     @cached_property
     def train_env(self) -> ParallelEnvManager:
-        """The sequential environment: the same slots, in this process (or in one worker, where `backend=process` asks for it)."""
+        """The sequential environment: the same slots, in this process (or in one worker, where
+        `backend=process` asks for it).
+        """
         return self._manager(1)
 
     @cached_property
@@ -133,7 +152,9 @@ class Learner:
             oracle=env.oracle,
             new_episode_flag=env.max_rollouts_per_task > 1,
             deterministic=self.config.deterministic,
-            backend=in_process(self.config.backend) if num_workers < self.num_parallel_workers else self.backend.backend,
+            backend=in_process(self.config.backend)
+            if num_workers < self.num_parallel_workers
+            else self.backend.backend,
         )
 
     @property
@@ -172,16 +193,30 @@ class Learner:
         if not self.learns:
             shape["capacity_trials"] = 1
         mirrored = self.learns and mirrors(config, family, self.device)
-        self.replay = (Rollout if self.needs.on_policy else Replay)(**shape, device=self.device, mirrored=mirrored)
+        self.replay = (Rollout if self.needs.on_policy else Replay)(
+            **shape, device=self.device, mirrored=mirrored
+        )
 
-    # -- the three verbs -----------------------------------------------------------------------------------------------------------------
+    # -- the three verbs -------------------------------------------------------------------------------------
 
-    def collect_rollouts_parallel(self, num_rollouts: int, random_actions: bool = False, parallel_env: ParallelEnvManager | None = None) -> int:
-        """Run `num_rollouts` trials into the replay; the env steps taken. Without a `parallel_env`, sequentially, through the same code."""
+    def collect_rollouts_parallel(
+        self, num_rollouts: int, random_actions: bool = False, parallel_env: ParallelEnvManager | None = None
+    ) -> int:
+        """Run `num_rollouts` trials into the replay; the env steps taken. Without a `parallel_env`,
+        sequentially, through the same code.
+        """
         return self.collect(num_rollouts, random_actions, parallel_env).env_steps
 
-    def collect(self, num_rollouts: int, random_actions: bool, parallel_env: ParallelEnvManager | None, budget: int | None = None) -> WaveResult:
-        """The same, with all that happened in the trials; none is started once a budget of env steps has been taken."""
+    def collect(
+        self,
+        num_rollouts: int,
+        random_actions: bool,
+        parallel_env: ParallelEnvManager | None,
+        budget: int | None = None,
+    ) -> WaveResult:
+        """The same, with all that happened in the trials; none is started once a budget of env steps has been
+        taken.
+        """
         env = self.train_env if parallel_env is None else parallel_env
         first, agent = self.replay.num_added, None if random_actions else self.agent
         result = play(self, num_rollouts, agent, env, self.replay, budget=budget, tick=self.tick)
@@ -198,10 +233,12 @@ class Learner:
         return {name: float(value) / num_updates for name, value in sums.items()}
 
     def update_once(self, watch: Stopwatch | None = None) -> dict[str, torch.Tensor]:
-        """One update; its metrics, still on the device. `watch`: whose laps it counts, where it runs in a thread of its own.
+        """One update; its metrics, still on the device. `watch`: whose laps it counts, where it runs in a
+        thread of its own.
 
-        On-policy, the normaliser takes the batch in only after the update, which so reads the rows exactly as the policy that acted did.
-        Off-policy it has taken them in when they were collected (policies/collection/collector.py).
+        On-policy, the normaliser takes the batch in only after the update, which so reads the rows exactly as
+        the policy that acted did. Off-policy it has taken them in when they were collected
+        (policies/collection/collector.py).
         """
         watch = watch or self.watch
         batch = self.replay.sample(self.needs, self._sampling)
@@ -215,7 +252,9 @@ class Learner:
         return metrics
 
     def evaluate(self) -> dict[str, float]:
-        """Mean return (and success) by episode index on every task list, deterministic, and stochastic too where the config says so."""
+        """Mean return (and success) by episode index on every task list, deterministic, and stochastic too
+        where the config says so.
+        """
         metrics: dict[str, float] = {}
         evaluation = self.config.evaluation
         for sampled in [False, True] if evaluation.stochastic else [False]:
@@ -223,20 +262,31 @@ class Learner:
             for name, tasks in self.tasks.evaluation.items():
                 key = f"eval/{name}{'_stochastic' if sampled else ''}"
                 result = evaluate_list(
-                    self.eval_env, actor, tasks, seed=self.config.seed, trials_per_task=evaluation.trials_per_task, tick=self._tick_evaluation
+                    self.eval_env,
+                    actor,
+                    tasks,
+                    seed=self.config.seed,
+                    trials_per_task=evaluation.trials_per_task,
+                    tick=self._tick_evaluation,
                 )
                 metrics |= by_episode(f"{key}/return", result.returns.mean(0))
                 if self.family.spec.success:
-                    metrics |= by_episode(f"{key}/success", np.where(result.dropped[:, None], np.nan, result.successes).mean(0))
+                    metrics |= by_episode(
+                        f"{key}/success", np.where(result.dropped[:, None], np.nan, result.successes).mean(0)
+                    )
         self.watch.lap("evaluate")
         return metrics
 
     def report(self) -> str:
-        """Evaluate, keep the numbers in the run folder, and show them beside the family's oracle and random scores."""
+        """Evaluate, keep the numbers in the run folder, and show them beside the family's oracle and random
+        scores.
+        """
         metrics = self.evaluate()
         if self.run_dir is not None:
             found = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-            text = json.dumps({"env_steps": self.counters.env_steps, "updates": self.counters.updates, **found}, indent=1)
+            text = json.dumps(
+                {"env_steps": self.counters.env_steps, "updates": self.counters.updates, **found}, indent=1
+            )
             try:
                 (self.run_dir / "evaluation.json").write_text(text + "\n")
             except OSError as error:
@@ -244,7 +294,9 @@ class Learner:
         return evaluation_table(metrics, self.family.spec)
 
     def train(self) -> float:
-        """Go on until `train.n_env_steps_total`, or a signal; the return in the last episode on the test list, at the last evaluation."""
+        """Go on until `train.n_env_steps_total`, or a signal; the return in the last episode on the test
+        list, at the last evaluation.
+        """
         if self._snapshots is not None:
             self._snapshots.claim()
         with self._stop, RunRecord(self.config, self.run_dir, self._resumed) as record:
@@ -264,7 +316,7 @@ class Learner:
     def _tick_evaluation(self, wave: WaveResult) -> bool:
         return self.tick()  # its env steps are not the run's
 
-    # -- to and from the disk ------------------------------------------------------------------------------------------------------------
+    # -- to and from the disk --------------------------------------------------------------------------------
 
     def save(self, *, last: bool = False) -> None:
         """Write a checkpoint into the run folder, unless the last update has gone wrong."""
@@ -274,7 +326,13 @@ class Learner:
         if not (self.run_dir / RECORD).exists():  # who trains by hand may resume by a command
             save_settings(self, self.run_dir)
         self.watch.lap("other")
-        self._snapshots.save(self.counters, self.loss_sums, self.record.facts(self) if self.record else {}, self.acting, last=last)
+        self._snapshots.save(
+            self.counters,
+            self.loss_sums,
+            self.record.facts(self) if self.record else {},
+            self.acting,
+            last=last,
+        )
         self.watch.lap("checkpoint")
 
     def load(self) -> None:
@@ -282,9 +340,17 @@ class Learner:
         restored = None if self._snapshots is None else self._snapshots.load()
         if restored is None:
             raise CheckpointError(f"There is no checkpoint to load in {self.run_dir}.")
-        self.counters, self.loss_sums, self._resumed, self.acting = restored.counters, restored.loss_sums, restored.facts, restored.acting
+        self.counters, self.loss_sums, self._resumed, self.acting = (
+            restored.counters,
+            restored.loss_sums,
+            restored.facts,
+            restored.acting,
+        )
         if self.learns and (changes := changes_since(restored.facts)):
-            _log.warning("This checkpoint was written with %s: what follows may differ in its last bits.", ", ".join(changes))
+            _log.warning(
+                "This checkpoint was written with %s: what follows may differ in its last bits.",
+                ", ".join(changes),
+            )
 
     def close(self) -> None:
         """Stop the environments; idempotent."""

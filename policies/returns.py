@@ -1,4 +1,6 @@
-"""Which row's value follows a row, and what follows from that: the target rule, as pure functions on the rows of a batch."""
+"""Which row's value follows a row, and what follows from that: the target rule, as pure functions on the rows
+of a batch.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,13 @@ from buffers.base import Batch
 
 
 def successor(batch: Batch, *, whole_trial: bool, timeout_bootstrap: bool = True) -> tuple[Tensor, Tensor]:
-    """(index, carries), both [T, B]: target[t] = reward[t+1] + discount * carries[t] * V[index[t]], for rows that train.
+    """(index, carries), both [T, B]: target[t] = reward[t+1] + discount * carries[t] * V[index[t]], for rows
+    that train.
 
-    The value after row t is V[t+1]. Where row t+1 ended its episode, and the return goes on (`whole_trial`, not the trial's end), it is
-    V[t+2], the next start row, with no reward and no further discount. Where the return stops, an end that the environment made is worth 0
-    (also if the time was up), and a time limit is worth the value of the ended row itself, if it bootstraps.
+    The value after row t is V[t+1]. Where row t+1 ended its episode, and the return goes on (`whole_trial`,
+    not the trial's end), it is V[t+2], the next start row, with no reward and no further discount. Where the
+    return stops, an end that the environment made is worth 0 (also if the time was up), and a time limit is
+    worth the value of the ended row itself, if it bootstraps.
     """
     num_rows = batch.shape[0]
     after = torch.arange(num_rows, device=batch.reward.device)[:, None].add(1).expand(batch.shape)
@@ -25,13 +29,23 @@ def successor(batch: Batch, *, whole_trial: bool, timeout_bootstrap: bool = True
     return index.clamp(max=num_rows - 1), carries.to(batch.reward.dtype)
 
 
-def advantages(batch: Batch, values: Tensor, *, discount: float, trace: float, whole_trial: bool, timeout_bootstrap: bool = True) -> Tensor:
-    """[T, B] GAE (Schulman et al. 2016, arXiv:1506.02438) of rows that train, and 0 of others; `values` [T, B] are V.
+def advantages(
+    batch: Batch,
+    values: Tensor,
+    *,
+    discount: float,
+    trace: float,
+    whole_trial: bool,
+    timeout_bootstrap: bool = True,
+) -> Tensor:
+    """[T, B] GAE (Schulman et al. 2016, arXiv:1506.02438) of rows that train, and 0 of others; `values` [T,
+    B] are V.
 
         delta[t] = target[t] - V[t]                         with the target rule of `successor`
         A[t]     = delta[t] + discount * trace * A[s]       where s is the row that trains next, if the return goes on to it
 
-    So an end that the return passes counts as no step: the sum goes from the step before it to the start of the next episode.
+    So an end that the return passes counts as no step: the sum goes from the step before it to the start of
+    the next episode.
     """
     index, carries = successor(batch, whole_trial=whole_trial, timeout_bootstrap=timeout_bootstrap)
     reward = torch.cat([batch.reward[1:], torch.zeros_like(batch.reward[:1])])

@@ -1,4 +1,6 @@
-"""The injection kit: a small run whose data is known, a fault somewhere in it, and what is left of it afterwards."""
+"""The injection kit: a small run whose data is known, a fault somewhere in it, and what is left of it
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,15 @@ TOY: dict[str, Any] = {"falls": True, "max_episode_steps": 6}
 FAULT_FREE = CountingFamily(CountingConfig(max_episode_steps=6))
 
 
-def manage(family: TaskFamily, name: str = "process", workers: int = WORKERS, *, groups: int = 1, **options: Any) -> ParallelEnvManager:
+def manage(
+    family: TaskFamily, name: str = "process", workers: int = WORKERS, *, groups: int = 1, **options: Any
+) -> ParallelEnvManager:
     """Five slots in two workers, three episodes per trial."""
     config = BackendConfig(name=name, threads=1 if name in ("serial", "thread") else None, **options)
     num_workers = 1 if name in IN_ONE_THREAD else workers
-    return ParallelEnvManager(family, SLOTS, episodes_per_trial=3, num_workers=num_workers, num_groups=groups, backend=config)
+    return ParallelEnvManager(
+        family, SLOTS, episodes_per_trial=3, num_workers=num_workers, num_groups=groups, backend=config
+    )
 
 
 def faulty(folder: Path, fault: str = "raise", times: int = 1, **options: Any) -> FaultyFamily:
@@ -59,17 +65,23 @@ def fault_free() -> str:
 
 
 def check_run(manager: ParallelEnvManager, policy: OnFault, num_faults: int = 1) -> str:
-    """Play through the faults, and check what the policy promises of the data; the text of the error, with `raise`."""
+    """Play through the faults, and check what the policy promises of the data; the text of the error, with
+    `raise`.
+    """
     if policy is OnFault.restart:
         assert played(manager) == fault_free()
         assert manager.faults.restarts >= num_faults and not manager.faults.dropped
     elif policy is OnFault.drop:
         pairs = list(zip(trial_streams(manager, TRIALS), fault_free_streams(), strict=True))
         short = [one for one, whole in pairs if one != whole]
-        assert all(whole.startswith(one) for one, whole in pairs), "a trial that was given up is the beginning of what it would have been"
+        assert all(whole.startswith(one) for one, whole in pairs), (
+            "a trial that was given up is the beginning of what it would have been"
+        )
         dropped = manager.faults.dropped_trials
         assert num_faults <= dropped == manager.dropped.sum()
-        assert dropped == len(short) or (manager.dropped.all() and b"" in short), "with no slot left the last trials are not begun"
+        assert dropped == len(short) or (manager.dropped.all() and b"" in short), (
+            "with no slot left the last trials are not begun"
+        )
     else:
         with pytest.raises(WorkerError) as caught:
             played(manager)

@@ -32,22 +32,37 @@ def tiny_config(
     agent: dict[str, Any] | None = None,
     **root: Any,
 ) -> Config:
-    """A run of a few hundred env steps with small networks, W&B off, and the algorithm named or the first that can learn the actions."""
-    dense = {"reward": PointReward.dense} if family == "PointRobot" else {}  # so that no return is 0 by lack of luck
+    """A run of a few hundred env steps with small networks, W&B off, and the algorithm named or the first
+    that can learn the actions.
+    """
+    dense = (
+        {"reward": PointReward.dense} if family == "PointRobot" else {}
+    )  # so that no return is 0 by lack of luck
     options: dict[str, Any] = {"max_episode_steps": 6, "num_eval_tasks": 3} | dense | (env or {})
-    train = {"n_env_steps_total": 240, "num_rollouts_per_iter": 4, "num_init_rollouts_pool": 5, "updates_per_step": 0.05, "buffer_size": 2000}
+    train = {
+        "n_env_steps_total": 240,
+        "num_rollouts_per_iter": 4,
+        "num_init_rollouts_pool": 5,
+        "updates_per_step": 0.05,
+        "buffer_size": 2000,
+    }
     plain: dict[str, Any] = {"num_slots": 3, "checkpoint_every": 60} | root
     settings = FAMILIES[family].Config(family=family, **options)
     kind = actions_of(FAMILIES[family](settings).spec.action_space).kind
     name = algorithm or next(name for name, one in ALGORITHMS.items() if kind in one.serves)
     sizes: dict[str, Any] = {"batch_size": 4, "transitions_batch_size": 16}
     learning = ALGORITHMS[name].Config
-    small: dict[str, Any] = {f"{part}_embedding": size for part, size in {"action": 4, "reward": 4, "obs": 8, "shortcut": 8, "picture": 8}.items()}
+    small: dict[str, Any] = {
+        f"{part}_embedding": size
+        for part, size in {"action": 4, "reward": 4, "obs": 8, "shortcut": 8, "picture": 8}.items()
+    }
     return Config(
         env=settings,
         agent=AgentConfig(**({"arch": arch, "hidden": [16]} | small | (agent or {}))),
         memory=MEMORIES["GRU"].Config(name="GRU", hidden_size=16),
-        algorithm=learning(name=name, **{size: value for size, value in sizes.items() if hasattr(learning, size)}),
+        algorithm=learning(
+            name=name, **{size: value for size, value in sizes.items() if hasattr(learning, size)}
+        ),
         backend=plain.pop("backend", BackendConfig(name="process" if (workers or 1) > 1 else "serial")),
         train=TrainConfig(**(train | plain.pop("train", {}))),
         evaluation=EvaluationConfig(**({"every": 100} | plain.pop("evaluation", {}))),
@@ -101,4 +116,7 @@ def state_of(learner: Learner) -> dict[str, str]:
 def metrics_of(folder: Path) -> list[dict[str, Any]]:
     """The metrics of a run, wall-clock fields and counts of faults apart."""
     lines = [json.loads(text) for text in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if not key.startswith(("time/", "faults/"))} for line in lines]
+    return [
+        {key: value for key, value in line.items() if not key.startswith(("time/", "faults/"))}
+        for line in lines
+    ]

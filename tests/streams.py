@@ -1,4 +1,6 @@
-"""Streams: what a manager's trials were, as bytes and as one hash, in the order of the trials and not of the clock."""
+"""Streams: what a manager's trials were, as bytes and as one hash, in the order of the trials and not of the
+clock.
+"""
 
 from __future__ import annotations
 
@@ -27,22 +29,30 @@ def start_of(manager: ParallelEnvManager, trial: int, seed: int) -> Start:
 def action_of(manager: ParallelEnvManager, trial: int, row: int, seed: int) -> NDArray[Any]:
     """A pseudo-random action, by trial and row alone."""
     space = manager.single_action_space
-    draws = uniforms(np.array([(seed * 1_000_003 + trial) * 10_007 + row], np.uint64), int(np.prod(space.shape or ())))[0]
+    draws = uniforms(
+        np.array([(seed * 1_000_003 + trial) * 10_007 + row], np.uint64), int(np.prod(space.shape or ()))
+    )[0]
     if isinstance(space, spaces.Discrete):
         return np.array(space.start + int(space.n * draws[0]))
     assert isinstance(space, spaces.Box)
     return (2.0 * draws - 1.0).astype(np.float32).reshape(space.shape)
 
 
-def trial_streams(manager: ParallelEnvManager, num_trials: int, *, seed: int = 0, tamper: Tamper | None = None) -> list[bytes]:
-    """Run trials 0..n-1 (a slot takes the next one when it is free) and return the bytes of each: all rows, with the action chosen there."""
+def trial_streams(
+    manager: ParallelEnvManager, num_trials: int, *, seed: int = 0, tamper: Tamper | None = None
+) -> list[bytes]:
+    """Run trials 0..n-1 (a slot takes the next one when it is free) and return the bytes of each: all rows,
+    with the action chosen there.
+    """
     streams = [b""] * num_trials
     count = [0] * num_trials
     trial_of = np.full(manager.num_envs, -1)
     started = min(manager.num_envs, num_trials)
     trial_of[:started] = np.arange(started)
     first = [start_of(manager, trial, seed) for trial in range(started)]
-    rows = manager.reset([start.task for start in first], [start.seed for start in first], list(range(started)))
+    rows = manager.reset(
+        [start.task for start in first], [start.seed for start in first], list(range(started))
+    )
     starts: dict[int, Start] = {}
     while True:
         actions = np.zeros(manager.action_space.shape or (), manager.single_action_space.dtype)
@@ -63,7 +73,9 @@ def trial_streams(manager: ParallelEnvManager, num_trials: int, *, seed: int = 0
         rows = manager.step(actions, starts)
 
 
-def stream_hash(manager: ParallelEnvManager, num_trials: int, *, seed: int = 0, tamper: Tamper | None = None) -> str:
+def stream_hash(
+    manager: ParallelEnvManager, num_trials: int, *, seed: int = 0, tamper: Tamper | None = None
+) -> str:
     """One hash of `trial_streams`."""
     return hashlib.sha256(b"|".join(trial_streams(manager, num_trials, seed=seed, tamper=tamper))).hexdigest()
 
@@ -72,4 +84,8 @@ def _row_bytes(manager: ParallelEnvManager, rows: Rows, slot: int, action: NDArr
     obs = list(rows.obs.values()) if isinstance(rows.obs, dict) else [rows.obs]
     flags = [rows.terminated, rows.truncated, rows.episode_start, rows.trial_start, rows.trial_end]
     arrays = [*obs, rows.task, rows.reward, *flags, rows.info, rows.prev_action]
-    return b"".join(array[slot].tobytes() for array in arrays) + action.tobytes() + bytes([int(manager.episode[slot])])
+    return (
+        b"".join(array[slot].tobytes() for array in arrays)
+        + action.tobytes()
+        + bytes([int(manager.episode[slot])])
+    )

@@ -1,4 +1,6 @@
-"""The plan of the house as tests: who may import whom, how long things get, what is never written. Every rule is shown to bite."""
+"""The plan of the house as tests: who may import whom, how long things get, what is never written. Every rule
+is shown to bite.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ MAY_IMPORT = {
     "main": {"utils", "envs", "buffers", "policies", "configs"},
 }
 
-HOUSE = [ROOT / "main.py", *sorted(file for room in MAY_IMPORT if room != "main" for file in (ROOT / room).rglob("*.py"))]
+HOUSE = [
+    ROOT / "main.py",
+    *sorted(file for room in MAY_IMPORT if room != "main" for file in (ROOT / room).rglob("*.py")),
+]
 
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
@@ -73,7 +78,9 @@ def libraries_in_their_place(name: str, tree: ast.Module) -> Iterator[str]:
     for line, dotted in imports(tree):
         library = dotted.partition(".")[0]
         front = name == "main.py" or name.startswith("configs/")
-        if (library in ("hydra", "omegaconf") and not front) or (library == "wandb" and name != "utils/wandb_run.py"):
+        if (library in ("hydra", "omegaconf") and not front) or (
+            library == "wandb" and name != "utils/wandb_run.py"
+        ):
             yield f"{line}: {library} has another place"
         if library == "torch" and name.startswith("envs/"):
             yield f"{line}: torch under envs/, where every worker would import it"
@@ -132,9 +139,15 @@ def runs_no_data(name: str, tree: ast.Module) -> Iterator[str]:
             continue
         keywords = {item.arg: ast.unparse(item.value) for item in node.keywords}
         function = called(node)
-        if function in ("eval", "exec", "os.system", "yaml.load", "yaml.unsafe_load") or keywords.get("shell") == "True":
+        if (
+            function in ("eval", "exec", "os.system", "yaml.load", "yaml.unsafe_load")
+            or keywords.get("shell") == "True"
+        ):
             yield f"{node.lineno}: {function}"
-        if re.fullmatch(r"(cloud)?pickle\.(loads?|Unpickler)", function) and name != "envs/backends/workers/worker.py":
+        if (
+            re.fullmatch(r"(cloud)?pickle\.(loads?|Unpickler)", function)
+            and name != "envs/backends/workers/worker.py"
+        ):
             yield f"{node.lineno}: {function} runs what it reads"
         if function == "torch.load" and keywords.get("weights_only") != "True":
             yield f"{node.lineno}: torch.load without weights_only=True"
@@ -144,12 +157,22 @@ def runs_no_data(name: str, tree: ast.Module) -> Iterator[str]:
 
 def prints_nothing(name: str, tree: ast.Module) -> Iterator[str]:
     if name != "main.py" and not name.startswith("benchmarks/"):  # commands
-        yield from (f"{node.lineno}: print" for node in ast.walk(tree) if isinstance(node, ast.Call) and called(node) == "print")
+        yield from (
+            f"{node.lineno}: print"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and called(node) == "print"
+        )
 
 
 def leaves_configs_alone(name: str, tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else []
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, (ast.AugAssign, ast.AnnAssign))
+            else []
+        )
         for target in targets:
             if isinstance(target, ast.Attribute) and re.search(r"(^|[._])config$", ast.unparse(target.value)):
                 yield f"{target.lineno}: {ast.unparse(target)} is changed"
@@ -159,7 +182,9 @@ def holds_no_globals(name: str, tree: ast.Module) -> Iterator[str]:
     for node in tree.body:
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
             for call in ast.walk(node.value):
-                if isinstance(call, ast.Call) and re.search(r"default_rng|RandomState|torch\.device|Generator$|manual_seed", called(call)):
+                if isinstance(call, ast.Call) and re.search(
+                    r"default_rng|RandomState|torch\.device|Generator$|manual_seed", called(call)
+                ):
                     yield f"{node.lineno}: a device or a random stream for the whole module"
 
 
@@ -200,7 +225,11 @@ def test_every_module_keeps_the_rule(rule: Rule) -> None:
     assert not [f"{name}:{problem}" for name, tree in trees.items() for problem in rule(name, tree)]
 
 
-@pytest.mark.parametrize(("rule", "name", "source"), [*((rule, *example) for rule, example in RULES.items()), *MORE_OFFENCES], ids=rule_name)
+@pytest.mark.parametrize(
+    ("rule", "name", "source"),
+    [*((rule, *example) for rule, example in RULES.items()), *MORE_OFFENCES],
+    ids=rule_name,
+)
 def test_the_rule_sees_an_offence(rule: Rule, name: str, source: str) -> None:
     assert list(rule(name, ast.parse(source)))
 
@@ -208,14 +237,24 @@ def test_the_rule_sees_an_offence(rule: Rule, name: str, source: str) -> None:
 def test_tests_open_with_a_sentence_and_fit_a_screen_too() -> None:
     trees = {name_of(file): ast.parse(file.read_text(encoding="utf-8")) for file in TESTS}
     assert not [
-        f"{name}:{problem}" for name, tree in trees.items() for rule in (opens_with_a_sentence, fits_a_screen) for problem in rule(name, tree)
+        f"{name}:{problem}"
+        for name, tree in trees.items()
+        for rule in (opens_with_a_sentence, fits_a_screen)
+        for problem in rule(name, tree)
     ]
 
 
 def test_files_can_be_read_in_one_sitting() -> None:
     most = {"main.py": 150, "configs/config.yaml": 30}
-    sizes = {name_of(file): len(file.read_text(encoding="utf-8").splitlines()) for file in [*HOUSE, *TESTS, *(ROOT / "configs").rglob("*.yaml")]}
-    assert not {name: size for name, size in sizes.items() if size > most.get(name, 25 if name.endswith(".yaml") else 400)}
+    sizes = {
+        name_of(file): len(file.read_text(encoding="utf-8").splitlines())
+        for file in [*HOUSE, *TESTS, *(ROOT / "configs").rglob("*.yaml")]
+    }
+    assert not {
+        name: size
+        for name, size in sizes.items()
+        if size > most.get(name, 25 if name.endswith(".yaml") else 400)
+    }
 
 
 def test_no_file_is_a_drawer_for_odds_and_ends() -> None:
@@ -229,13 +268,21 @@ def test_the_tests_mirror_the_tree() -> None:
     from policies.algorithms import ALGORITHMS
     from policies.memory import MEMORIES
 
-    registered = {f"{kind.__module__.replace('.', '/')}.py" for registry in (BACKENDS, FAMILIES, ALGORITHMS, MEMORIES) for kind in registry.values()}
+    registered = {
+        f"{kind.__module__.replace('.', '/')}.py"
+        for registry in (BACKENDS, FAMILIES, ALGORITHMS, MEMORIES)
+        for kind in registry.values()
+    }
     elsewhere = registered | set(TESTED_ELSEWHERE)
-    names = [name_of(file) for file in HOUSE if file.stem != "__init__" and room_of(name_of(file)) != "benchmarks"]
+    names = [
+        name_of(file) for file in HOUSE if file.stem != "__init__" and room_of(name_of(file)) != "benchmarks"
+    ]
     names = [name for name in names if name not in elsewhere]
     mirrored = {name: ROOT / "tests" / Path(name).parent / f"test_{Path(name).name}" for name in names}
     assert not [name for name, test in mirrored.items() if not test.exists()]
-    assert not [name for name in TESTED_ELSEWHERE if not (ROOT / name).exists()], "an exception has outlived its module"
+    assert not [name for name in TESTED_ELSEWHERE if not (ROOT / name).exists()], (
+        "an exception has outlived its module"
+    )
 
 
 def test_nobody_asks_for_the_concrete_class_of_a_registered_thing() -> None:
@@ -244,7 +291,9 @@ def test_nobody_asks_for_the_concrete_class_of_a_registered_thing() -> None:
     from policies.algorithms import ALGORITHMS
     from policies.memory import MEMORIES
 
-    concrete = {cls.__name__ for registry in (BACKENDS, FAMILIES, ALGORITHMS, MEMORIES) for cls in registry.values()}
+    concrete = {
+        cls.__name__ for registry in (BACKENDS, FAMILIES, ALGORITHMS, MEMORIES) for cls in registry.values()
+    }
     found: list[str] = []
     for file in HOUSE:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -257,18 +306,36 @@ def test_nobody_asks_for_the_concrete_class_of_a_registered_thing() -> None:
 def test_a_worker_that_imports_the_environments_does_not_get_torch() -> None:
     heavy = ("torch", "hydra", "omegaconf", "wandb", "matplotlib")
     code = f"import sys, main, envs.meta, envs.backends, envs.parallel_env_manager; print([name for name in {heavy} if name in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    out = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
     assert out.stdout.strip() == "[]"
 
 
 def test_requirements_are_exact_and_name_no_place() -> None:
     for name in ("requirements.txt", "requirements-dev.txt"):
-        lines = [line for line in (ROOT / name).read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
-        assert not [line for line in lines if not re.fullmatch(r"-r requirements\.txt|[A-Za-z0-9_.-]+==[A-Za-z0-9.]+", line)]
+        lines = [
+            line
+            for line in (ROOT / name).read_text(encoding="utf-8").splitlines()
+            if line and not line.startswith("#")
+        ]
+        assert not [
+            line
+            for line in lines
+            if not re.fullmatch(r"-r requirements\.txt|[A-Za-z0-9_.-]+==[A-Za-z0-9.]+", line)
+        ]
 
 
 def test_no_file_names_a_private_place() -> None:
     private = re.compile(rf"/(?:{'|'.join(('root', 'home', 'Users', 'work', 'opt'))})/\w")
-    files = [*HOUSE, *TESTS, *(ROOT / "configs").rglob("*.yaml"), *ROOT.glob("*.toml"), *ROOT.glob("*.txt"), *ROOT.glob("*.md"), ROOT / ".ci" / "run"]
+    files = [
+        *HOUSE,
+        *TESTS,
+        *(ROOT / "configs").rglob("*.yaml"),
+        *ROOT.glob("*.toml"),
+        *ROOT.glob("*.txt"),
+        *ROOT.glob("*.md"),
+        ROOT / ".ci" / "run",
+    ]
     assert private.search("/".join(("", "home", "me")))
     assert not [name_of(file) for file in files if private.search(file.read_text(encoding="utf-8"))]

@@ -1,4 +1,6 @@
-"""The front door: mistakes leave nothing behind, runs get a folder and their config, and ends have their exit codes."""
+"""The front door: mistakes leave nothing behind, runs get a folder and their config, and ends have their exit
+codes.
+"""
 
 from __future__ import annotations
 
@@ -56,15 +58,30 @@ sys.exit(main.main())
 
 MISTAKES = {
     "a choice that is not": ("algorithm=SAX", "algorithm=SAX is not known. Did you mean 'SAC'?"),
-    "an option that is not": ("num_wokers=4", "There is no option 'num_wokers'. Did you mean 'num_parallel_workers'?"),
+    "an option that is not": (
+        "num_wokers=4",
+        "There is no option 'num_wokers'. Did you mean 'num_parallel_workers'?",
+    ),
     "an option without its section": ("max_episode_steps=9", "Did you mean 'env.max_episode_steps'?"),
-    "a value of another kind": ("num_parallel_workers=six", "num_parallel_workers=six should be a whole number or null."),
-    "a value that is not one of its values": ("device=gpu", "device=gpu is not one of its values. Did you mean 'cpu'?"),
-    "a value out of range": ("train.num_rollouts_per_iter=0", "train.num_rollouts_per_iter=0 is out of range: it must be at least 1."),
+    "a value of another kind": (
+        "num_parallel_workers=six",
+        "num_parallel_workers=six should be a whole number or null.",
+    ),
+    "a value that is not one of its values": (
+        "device=gpu",
+        "device=gpu is not one of its values. Did you mean 'cpu'?",
+    ),
+    "a value out of range": (
+        "train.num_rollouts_per_iter=0",
+        "train.num_rollouts_per_iter=0 is out of range: it must be at least 1.",
+    ),
     "a number that is none": ("algorithm.discount=nan", "algorithm.discount=nan is out of range"),
     "an algorithm for other actions": ("env=GridNavi algorithm=SAC", "cannot learn discrete actions"),
     "a contradiction": ("backend=serial num_parallel_workers=6", "contradicts it"),
-    "more workers than slots": ("num_slots=4 num_parallel_workers=6", "num_parallel_workers=6 is more than num_slots=4"),
+    "more workers than slots": (
+        "num_slots=4 num_parallel_workers=6",
+        "num_parallel_workers=6 is more than num_slots=4",
+    ),
     "broken syntax": ("agent.hidden=[128,128", "Cannot read the value in 'agent.hidden=[128,128'"),
     "a name without a value": ("seed", "'seed' has no value"),
     "a choice without its group": ("AntDir", "Did you mean 'env=AntDir'?"),
@@ -73,7 +90,10 @@ MISTAKES = {
     "values without -m": ("seed=0,1,2", "add -m"),
     "the third job of a multirun": ("-m seed=0,1,-2", "seed=-2 is out of range"),
     "a folder that is no run": ("resume=nowhere", "resume=nowhere is not a run folder: it does not exist."),
-    "a folder to evaluate that is no run": ("evaluate=nowhere", "evaluate=nowhere is not a run folder: it does not exist."),
+    "a folder to evaluate that is no run": (
+        "evaluate=nowhere",
+        "evaluate=nowhere is not a run folder: it does not exist.",
+    ),
     "an addition": ("+foo=1", "There is no option 'foo'."),
 }
 
@@ -86,7 +106,9 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def front_door(*words: str, script: str = FAKE) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 @pytest.mark.parametrize("kind", MISTAKES)
@@ -111,7 +133,13 @@ def test_a_mistake_is_one_sentence_exit_2_and_nothing_created(
 def test_a_mistake_is_said_soon_and_by_the_real_command(elsewhere: Path) -> None:
     """A wrong environment, which is the one mistake that is followed by a list."""
     began = time.monotonic()
-    done = subprocess.run([sys.executable, ROOT / "main.py", "env=AntDri"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, ROOT / "main.py", "env=AntDri"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     first, *listed = done.stderr.splitlines()
     assert (done.returncode, done.stdout, first) == (2, "", "env=AntDri is not known. Did you mean 'AntDir'?")
     assert [line for line in listed if line.startswith("env=AntDir ")] and "Grid and memory" in listed
@@ -120,7 +148,17 @@ def test_a_mistake_is_said_soon_and_by_the_real_command(elsewhere: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "words", ["env=list", "agent=list", "memory=list", "algorithm=list", "backend=list", "experiment=list", "--help", "env=Wind --help"]
+    "words",
+    [
+        "env=list",
+        "agent=list",
+        "memory=list",
+        "algorithm=list",
+        "backend=list",
+        "experiment=list",
+        "--help",
+        "env=Wind --help",
+    ],
 )
 def test_what_is_only_asked_is_answered_and_nothing_created(
     words: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -134,7 +172,13 @@ def test_what_is_only_asked_is_answered_and_nothing_created(
 def test_a_reader_who_has_read_enough_ends_an_answer_quietly() -> None:
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([sys.executable, str(ROOT / "main.py"), "algorithm=list"], stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "main.py"), "algorithm=list"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -151,7 +195,9 @@ def test_a_run_gets_a_folder_with_its_config_which_can_be_resumed_and_evaluated(
     assert "n_env_steps_total: 900" in (folder / "config.yaml").read_text()
     evaluated = front_door(f"evaluate={folder.relative_to(elsewhere)}", "evaluation.episodes_per_trial=4")
     assert evaluated.stdout.split() == ["load", "the", "agent", "4", "episodes", "closed"], evaluated.stderr
-    assert "episodes_per_trial: null" in (folder / "config.yaml").read_text(), "an evaluation changes nothing in the run"
+    assert "episodes_per_trial: null" in (folder / "config.yaml").read_text(), (
+        "an evaluation changes nothing in the run"
+    )
     assert {file for file in elsewhere.rglob("*") if file.is_dir()} == before
 
 
@@ -169,7 +215,9 @@ def test_a_job_that_fails_does_not_end_a_sweep_and_a_signal_does(elsewhere: Path
     assert (done.returncode, trained) == (128 + 15, ["7", "1", "9", "15"])
     done = front_door("-m", "seed=7,1,9", "env=Wind")
     assert done.returncode == 1
-    assert done.stderr.endswith("Failed: seed=7 env=Wind; seed=9 env=Wind. What the others left is where it always is.\n")
+    assert done.stderr.endswith(
+        "Failed: seed=7 env=Wind; seed=9 env=Wind. What the others left is where it always is.\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Small families for tests: one whose rows tell where they come from, and ones that fail in every way an environment can."""
+"""Small families for tests: one whose rows tell where they come from, and ones that fail in every way an
+environment can.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ ACTION_DIM = 2
 OBS_DIM = TASK_DIM + 3
 
 
-# -- counting: every number in a row can be recomputed from the row's own coordinates ----------------------------------------------------------
+# -- counting: every number in a row can be recomputed from the row's own coordinates ------------------------
 
 
 @dataclass
@@ -42,7 +44,9 @@ def noise_of(seeds: NDArray[np.uint64]) -> NDArray[np.float64]:
     return uniforms(seeds, 1)[:, 0]
 
 
-def fall_step(tasks: NDArray[np.float64], seeds: NDArray[np.uint64], max_episode_steps: int) -> NDArray[np.int64]:
+def fall_step(
+    tasks: NDArray[np.float64], seeds: NDArray[np.uint64], max_episode_steps: int
+) -> NDArray[np.int64]:
     """[n] the step at which an episode terminates; beyond the horizon it is never reached."""
     spread = (uniforms(seeds, 2)[:, 1] + tasks[:, 0]) % 1.0
     return 1 + np.floor(spread * 1.5 * max_episode_steps).astype(np.int64)
@@ -72,7 +76,9 @@ class CountingShard(Shard):
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
         self.tasks[slots] = tasks
         self.noise[slots] = noise_of(seeds)
-        self.fall[slots] = fall_step(tasks, seeds, self._config.max_episode_steps) if self._config.falls else 2**60
+        self.fall[slots] = (
+            fall_step(tasks, seeds, self._config.max_episode_steps) if self._config.falls else 2**60
+        )
         self.time[slots] = 0
         self.position[slots] = 0.0
         self.write(slots)
@@ -86,7 +92,12 @@ class CountingShard(Shard):
 
     def coordinates(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """[n, OBS_DIM] what the rows of these slots say."""
-        columns = [self.tasks[slots], self.noise[slots, None], self.time[slots, None], self.position[slots, None]]
+        columns = [
+            self.tasks[slots],
+            self.noise[slots, None],
+            self.time[slots, None],
+            self.position[slots, None],
+        ]
         return np.concatenate(columns, axis=1).astype(np.float32)
 
     def write(self, slots: NDArray[np.int64]) -> None:
@@ -100,7 +111,9 @@ class CountingShard(Shard):
 
 
 class CountingFamily(TaskFamily):
-    """Observations are their own coordinates, so that a lost, doubled, stale or misplaced row is provable by algebra."""
+    """Observations are their own coordinates, so that a lost, doubled, stale or misplaced row is provable by
+    algebra.
+    """
 
     Config = CountingConfig
     config: CountingConfig
@@ -108,7 +121,9 @@ class CountingFamily(TaskFamily):
     def __init__(self, config: CountingConfig | None = None) -> None:
         super().__init__(config or CountingConfig())
         box = spaces.Box(-np.inf, np.inf, (OBS_DIM,), np.float32)
-        self.spec = EnvSpec("Counting", box, spaces.Box(-1.0, 1.0, (ACTION_DIM,), np.float32), TASK_DIM, info_names=("t",))
+        self.spec = EnvSpec(
+            "Counting", box, spaces.Box(-1.0, 1.0, (ACTION_DIM,), np.float32), TASK_DIM, info_names=("t",)
+        )
 
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
         return rng.uniform(size=(n, TASK_DIM)) + (10.0 if split == "test" else 0.0)
@@ -147,8 +162,17 @@ class DictCountingFamily(CountingFamily):
 
     def __init__(self, config: CountingConfig | None = None) -> None:
         super().__init__(config)
-        parts = {"where": spaces.Box(-np.inf, np.inf, (OBS_DIM,), np.float32), "count": spaces.Box(0, 255, (2, 3), np.uint8)}
-        self.spec = EnvSpec("DictCounting", spaces.Dict(parts), spaces.Box(-1.0, 1.0, (ACTION_DIM,), np.float32), TASK_DIM, info_names=("t",))
+        parts = {
+            "where": spaces.Box(-np.inf, np.inf, (OBS_DIM,), np.float32),
+            "count": spaces.Box(0, 255, (2, 3), np.uint8),
+        }
+        self.spec = EnvSpec(
+            "DictCounting",
+            spaces.Dict(parts),
+            spaces.Box(-1.0, 1.0, (ACTION_DIM,), np.float32),
+            TASK_DIM,
+            info_names=("t",),
+        )
 
     def make_shard(self, num_slots: int, threads: int = 1) -> Shard:
         return DictCountingShard(num_slots, self.config)
@@ -169,7 +193,12 @@ class LongTaskFamily(TaskFamily):
 
     def __init__(self) -> None:
         super().__init__(EnvConfig())
-        self.spec = EnvSpec("LongTask", spaces.Box(-np.inf, np.inf, (2,), np.float32), spaces.Box(-1.0, 1.0, (1,), np.float32), 100_000)
+        self.spec = EnvSpec(
+            "LongTask",
+            spaces.Box(-np.inf, np.inf, (2,), np.float32),
+            spaces.Box(-1.0, 1.0, (1,), np.float32),
+            100_000,
+        )
 
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
         return rng.uniform(size=(n, self.spec.task_dim))
@@ -178,7 +207,7 @@ class LongTaskFamily(TaskFamily):
         return LongTaskShard()
 
 
-# -- faults --------------------------------------------------------------------------------------------------------------------------------
+# -- faults --------------------------------------------------------------------------------------------------
 
 
 class UnpicklableError(Exception):
@@ -206,11 +235,24 @@ class FinalError(BaseException):
 
 def surroundings() -> dict[str, Any]:
     """What a process sees of the world."""
-    ignored = [name for name in ("SIGHUP", "SIGINT", "SIGTERM") if signal.getsignal(getattr(signal, name)) is signal.SIG_IGN]
+    ignored = [
+        name
+        for name in ("SIGHUP", "SIGINT", "SIGTERM")
+        if signal.getsignal(getattr(signal, name)) is signal.SIG_IGN
+    ]
     blocked = sorted(signal.Signals(one).name for one in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
-    variables = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "WANDB_MODE")}
+    variables = {
+        name: os.environ.get(name)
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "WANDB_MODE")
+    }
     heavy = [name for name in ("torch", "hydra", "wandb") if name in sys.modules]
-    return {"ignored": ignored, "blocked": blocked, "variables": variables, "stdin": os.readlink("/proc/self/fd/0"), "heavy": heavy}
+    return {
+        "ignored": ignored,
+        "blocked": blocked,
+        "variables": variables,
+        "stdin": os.readlink("/proc/self/fd/0"),
+        "heavy": heavy,
+    }
 
 
 SIGNALS = {"kill": signal.SIGKILL, "segv": signal.SIGSEGV, "bus": signal.SIGBUS, "stop": signal.SIGSTOP}
@@ -287,7 +329,9 @@ class FaultyConfig(CountingConfig):
     at: int = option(2, "the step of the episode that fails")
     task_above: float = option(-1.0, "only slots fail whose task starts with more than this")
     times: int = option(0, "how often it fails, in all processes together; 0: always")
-    folder: str = option("", "where the failures are counted, so that a count outlives the process that failed")
+    folder: str = option(
+        "", "where the failures are counted, so that a count outlives the process that failed"
+    )
     again: str = option("", "what goes wrong when it is built after its first failure")
     again_times: int = option(1, "how often that goes wrong")
 

@@ -1,4 +1,6 @@
-"""Small families whose slots wait: one that counts in coroutines, ones that wait for a clock or for a test, in coroutines and without."""
+"""Small families whose slots wait: one that counts in coroutines, ones that wait for a clock or for a test,
+in coroutines and without.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ from envs.base import Layout, Rows, Shard, TaskFamily
 from tests.toys import CountingConfig, CountingFamily, CountingShard
 
 Hook = Callable[[str, int, float], Any]
-"""(where: make_shard, reset, step, stepped, render or close; the step of the episode; the first number of the task): may raise, may block, and
-in a shard of coroutines may return something to wait for"""
+"""(where: make_shard, reset, step, stepped, render or close; the step of the episode; the first number of the
+task): may raise, may block, and in a shard of coroutines may return something to wait for
+"""
 
 
 class AsyncCountingShard(AsyncShard):
@@ -83,7 +86,9 @@ class AsyncWaitingShard(AsyncShard):
 class WaitingFamily(CountingFamily):
     """Environments that wait at every step, for benchmarks."""
 
-    def __init__(self, seconds: float = 0.01, *, coroutines: bool = False, config: CountingConfig | None = None) -> None:
+    def __init__(
+        self, seconds: float = 0.01, *, coroutines: bool = False, config: CountingConfig | None = None
+    ) -> None:
         super().__init__(config or CountingConfig(falls=False))
         self._seconds, self._coroutines = seconds, coroutines
 
@@ -159,7 +164,9 @@ class HookedFamily(CountingFamily):
 
 @dataclass
 class Gate:
-    """A place where an environment blocks its thread until the test opens it. A test must open it before it ends."""
+    """A place where an environment blocks its thread until the test opens it. A test must open it before it
+    ends.
+    """
 
     task_above: float = 0.0
     at: int = 1
@@ -185,9 +192,20 @@ def raising(error: BaseException, place: str = "step", *, task_above: float = -1
 class Driver:
     """A backend of a few slots, told by hand: the task of slot i is [i, i]."""
 
-    def __init__(self, name: str, family: TaskFamily, num_slots: int, *, workers: int = 1, groups: int = 1, **options: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        family: TaskFamily,
+        num_slots: int,
+        *,
+        workers: int = 1,
+        groups: int = 1,
+        **options: Any,
+    ) -> None:
         layout, blocks = Layout(family.spec), [Block(lambda: family, 0, num_slots)]
-        self.backend = BACKENDS[name](blocks, layout, num_workers=workers, num_groups=groups, config=BackendConfig(name=name, **options))
+        self.backend = BACKENDS[name](
+            blocks, layout, num_workers=workers, num_groups=groups, config=BackendConfig(name=name, **options)
+        )
         self.slots = np.arange(num_slots)
         self.commands = Commands.empty(self.backend.rows)
         self.commands.task[:] = self.slots[:, None]
@@ -206,7 +224,9 @@ class Driver:
         self.backend.post(chosen, self.commands)
         return chosen
 
-    def call(self, slots: ArrayLike | None = None, *, reset: bool = False, timeout: float = 60.0) -> tuple[list[int], list[Fault]]:
+    def call(
+        self, slots: ArrayLike | None = None, *, reset: bool = False, timeout: float = 60.0
+    ) -> tuple[list[int], list[Fault]]:
         """Post and wait: (the slots that are ready, the faults)."""
         ready, faults = self.backend.wait(self.post(slots, reset=reset), timeout)
         return ready.tolist(), faults

@@ -1,4 +1,6 @@
-"""Small Gymnasium environments for tests: one whose observations tell where they come from, of every kind of space, and wrappers that misbehave."""
+"""Small Gymnasium environments for tests: one whose observations tell where they come from, of every kind of
+space, and wrappers that misbehave.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ NUM_CHOICES = 4
 
 
 class CountingEnv(gymnasium.Env[Any, Any]):
-    """Observes [task, a number that belongs to the seed, t, the sum of the first actions]; ends after `length` steps."""
+    """Observes [task, a number that belongs to the seed, t, the sum of the first actions]; ends after
+    `length` steps.
+    """
 
     def __init__(self, length: int = 10**9) -> None:
         self.observation_space: spaces.Space[Any] = spaces.Box(-np.inf, np.inf, (4,), np.float64)
@@ -30,7 +34,9 @@ class CountingEnv(gymnasium.Env[Any, Any]):
     def observe(self) -> Any:
         return np.array([self.task, self.noise, self.t, self.position])
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.task = (options or {}).get("task", self.task)
         self.noise, self.t, self.position = self.np_random.random(), 0, 0.0
@@ -39,7 +45,13 @@ class CountingEnv(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         self.t += 1
         self.position += float(np.ravel(action)[0])
-        return self.observe(), self.t + 0.5, self.t >= self.length, False, {"t": self.t, "junk": lambda: self, "loop": [self]}
+        return (
+            self.observe(),
+            self.t + 0.5,
+            self.t >= self.length,
+            False,
+            {"t": self.t, "junk": lambda: self, "loop": [self]},
+        )
 
     def render(self) -> Any:
         return np.full((4, 6, 3), self.t, np.uint8)
@@ -49,7 +61,9 @@ class CountingEnv(gymnasium.Env[Any, Any]):
 
 
 class TaskEnv(CountingEnv):
-    """Counting, with tasks of its own: numbers, or dicts, drawn from its own stream or from numpy's global one."""
+    """Counting, with tasks of its own: numbers, or dicts, drawn from its own stream or from numpy's global
+    one.
+    """
 
     kind: str = "number"
 
@@ -103,7 +117,13 @@ class MaskedEnv(CountingEnv):
     def observe(self) -> Any:
         vector, picture = np.array([self.noise, self.t]), np.full((2, 3, 1), self.t, np.uint8)
         bits = np.array([1, 0, self.t % 2], np.int8)
-        return {"vector": vector, "picture": picture, "number": np.int64(self.t % 5 - 1), "bits": bits, "action_mask": self.mask}
+        return {
+            "vector": vector,
+            "picture": picture,
+            "number": np.int64(self.t % 5 - 1),
+            "bits": bits,
+            "action_mask": self.mask,
+        }
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         if not self.mask[action - 2]:
@@ -160,7 +180,9 @@ class Altered(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class SameStepAutoreset(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Begins the next episode in the last step of the one before, and shows the last observation in the info only."""
+    """Begins the next episode in the last step of the one before, and shows the last observation in the info
+    only.
+    """
 
     def __init__(self, env: gymnasium.Env[Any, Any], key: str) -> None:
         super().__init__(env)
@@ -175,7 +197,10 @@ class SameStepAutoreset(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def bound_shard(
-    make: Callable[[], Any], num_slots: int = 1, task: TaskSetter | None = None, info_names: tuple[str, ...] = ()
+    make: Callable[[], Any],
+    num_slots: int = 1,
+    task: TaskSetter | None = None,
+    info_names: tuple[str, ...] = (),
 ) -> tuple[GymShard, Rows]:
     """A shard of these environments with rows of its own."""
     probe = make()
@@ -186,7 +211,9 @@ def bound_shard(
     return shard, rows
 
 
-def start(shard: GymShard, slots: list[int], seeds: list[int] | None = None, tasks: list[list[float]] | None = None) -> None:
+def start(
+    shard: GymShard, slots: list[int], seeds: list[int] | None = None, tasks: list[list[float]] | None = None
+) -> None:
     """Reset these slots."""
     task = np.zeros((len(slots), 1)) if tasks is None else np.array(tasks, np.float64)
     shard.reset(np.array(slots), task, np.array(slots if seeds is None else seeds, np.uint64))

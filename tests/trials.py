@@ -1,4 +1,6 @@
-"""Made-up trials for tests of buffers and policies: every row tells its trial and its place in it, and the flags follow the table of the row."""
+"""Made-up trials for tests of buffers and policies: every row tells its trial and its place in it, and the
+flags follow the table of the row.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ class Kind:
         """The observation of a row that tells these numbers."""
         if isinstance(self.obs_space, spaces.Box):
             return _look(self.obs_space, numbers)
-        return {key: _allowed(part, numbers) if key == MASK_KEY else _look(part, numbers) for key, part in self.obs_space.spaces.items()}
+        return {
+            key: _allowed(part, numbers) if key == MASK_KEY else _look(part, numbers)
+            for key, part in self.obs_space.spaces.items()
+        }
 
     def act(self, numbers: NDArray[np.float32], seen: Obs) -> Any:
         """An action: the numbers themselves, or one of those that are allowed."""
@@ -40,13 +45,20 @@ class Kind:
             return numbers
         assert isinstance(self.action_space, spaces.Discrete)
         mask = seen[MASK_KEY][None] if isinstance(seen, dict) and MASK_KEY in seen else None
-        return allowed_choices(self.action_space, (numbers[:1].astype(np.float64) + 0.9) / 1.8, mask)[0] + self.action_space.start
+        return (
+            allowed_choices(self.action_space, (numbers[:1].astype(np.float64) + 0.9) / 1.8, mask)[0]
+            + self.action_space.start
+        )
 
 
 def _look(space: spaces.Space[Any], numbers: NDArray[np.float32]) -> NDArray[Any]:
     assert space.shape is not None
     if space.dtype == np.uint8:
-        return ((int(abs(numbers[-1]) * 1e4) + 7 * np.arange(int(np.prod(space.shape)))) % 256).astype(np.uint8).reshape(space.shape)
+        return (
+            ((int(abs(numbers[-1]) * 1e4) + 7 * np.arange(int(np.prod(space.shape)))) % 256)
+            .astype(np.uint8)
+            .reshape(space.shape)
+        )
     return numbers.reshape(space.shape)
 
 
@@ -66,7 +78,10 @@ KINDS = {
     "discrete": Kind(OBS_SPACE, spaces.Discrete(3)),
     "discrete-from-5": Kind(OBS_SPACE, spaces.Discrete(3, start=5)),
     "discrete-picture": Kind(_picture(5), spaces.Discrete(3)),
-    "discrete-masked": Kind(spaces.Dict({"where": OBS_SPACE, "picture": _picture(5), MASK_KEY: spaces.Box(0, 1, (4,), np.int8)}), spaces.Discrete(4)),
+    "discrete-masked": Kind(
+        spaces.Dict({"where": OBS_SPACE, "picture": _picture(5), MASK_KEY: spaces.Box(0, 1, (4,), np.int8)}),
+        spaces.Discrete(4),
+    ),
 }
 
 
@@ -102,8 +117,12 @@ class Trial:
         return values
 
 
-def make_trial(rng: np.random.Generator, number: int, *, k: int, horizon: int, fall: float = 0.2, scale: float = 1.0) -> Trial:
-    """k episodes; after each step the agent falls with probability `fall`; `scale` shrinks the counting for networks to read."""
+def make_trial(
+    rng: np.random.Generator, number: int, *, k: int, horizon: int, fall: float = 0.2, scale: float = 1.0
+) -> Trial:
+    """k episodes; after each step the agent falls with probability `fall`; `scale` shrinks the counting for
+    networks to read.
+    """
     rows: list[tuple[Any, ...]] = []
     for episode in range(k):
         for step in range(horizon + 1):
@@ -121,7 +140,16 @@ def make_trial(rng: np.random.Generator, number: int, *, k: int, horizon: int, f
     return Trial(obs, action, reward, *(np.array(column, np.bool_) for column in columns[3:]))
 
 
-def make_trials(seed: int, count: int, *, first: int = 0, k: int = 2, horizon: int = 5, fall: float = 0.2, scale: float = 1.0) -> list[Trial]:
+def make_trials(
+    seed: int,
+    count: int,
+    *,
+    first: int = 0,
+    k: int = 2,
+    horizon: int = 5,
+    fall: float = 0.2,
+    scale: float = 1.0,
+) -> list[Trial]:
     """Trials number `first` and on."""
     rng = np.random.default_rng(seed)
     return [make_trial(rng, first + i, k=k, horizon=horizon, fall=fall, scale=scale) for i in range(count)]
@@ -132,11 +160,24 @@ COUNTING = {"where": ((2,), np.dtype(np.float32)), "rows": ((), np.dtype(np.int6
 
 
 def make_replay(
-    capacity: int, *, k: int = 2, horizon: int = 5, kind: Kind = PLAIN, storage: type[Replay] = Replay, state_every: int = 0, **more: Any
+    capacity: int,
+    *,
+    k: int = 2,
+    horizon: int = 5,
+    kind: Kind = PLAIN,
+    storage: type[Replay] = Replay,
+    state_every: int = 0,
+    **more: Any,
 ) -> Replay:
     """A replay for such trials."""
     more |= {"states": COUNTING, "state_every": state_every} if state_every else {}
-    return storage(obs_space=kind.obs_space, action_space=kind.action_space, capacity_trials=capacity, rows_per_trial=k * (horizon + 1), **more)
+    return storage(
+        obs_space=kind.obs_space,
+        action_space=kind.action_space,
+        capacity_trials=capacity,
+        rows_per_trial=k * (horizon + 1),
+        **more,
+    )
 
 
 def make_rows(num_slots: int, kind: Kind = PLAIN) -> Rows:
@@ -148,17 +189,27 @@ def write_obs(obs: Obs, slots: Any, value: Any) -> None:
     """Write one row's observation, or one number into all of it."""
     for key, part in obs.items() if isinstance(obs, dict) else [("", obs)]:
         one = value[key] if isinstance(value, dict) else value
-        part[slots] = one if isinstance(one, np.ndarray) else min(one, 1 if key == MASK_KEY else 255) if part.dtype.kind in "iu" else one
+        part[slots] = (
+            one
+            if isinstance(one, np.ndarray)
+            else min(one, 1 if key == MASK_KEY else 255)
+            if part.dtype.kind in "iu"
+            else one
+        )
 
 
 Policy = Callable[[Rows, NDArray[np.int64], NDArray[np.int64]], NDArray[Any]]
 """(rows of all slots, trial of each slot or -1, its row) -> actions [N, A]"""
 
 
-def play(replay: Replay, trials: list[Trial], *, num_slots: int, policy: Policy | None = None, kind: Kind = PLAIN) -> None:
-    """A wave: a free slot takes the next trial, so that trials start staggered; slots without one hold rubbish.
+def play(
+    replay: Replay, trials: list[Trial], *, num_slots: int, policy: Policy | None = None, kind: Kind = PLAIN
+) -> None:
+    """A wave: a free slot takes the next trial, so that trials start staggered; slots without one hold
+    rubbish.
 
-    With a `policy` its actions are what is recorded (and what the next rows tell); otherwise those of the trials.
+    With a `policy` its actions are what is recorded (and what the next rows tell); otherwise those of the
+    trials.
     """
     rows = make_rows(num_slots, kind)
     replay.reserve(len(trials))
@@ -167,7 +218,9 @@ def play(replay: Replay, trials: list[Trial], *, num_slots: int, policy: Policy 
     while True:
         for slot in range(num_slots):
             over = trial[slot] < 0 or time[slot] == len(trials[trial[slot]]) - 1
-            trial[slot], time[slot] = ((waiting.pop(0) if waiting else -1), 0) if over else (trial[slot], time[slot] + 1)
+            trial[slot], time[slot] = (
+                ((waiting.pop(0) if waiting else -1), 0) if over else (trial[slot], time[slot] + 1)
+            )
         slots = np.flatnonzero(trial >= 0)
         if not len(slots):
             break
@@ -187,7 +240,9 @@ def play(replay: Replay, trials: list[Trial], *, num_slots: int, policy: Policy 
                 source, t = trials[trial[slot]], time[slot]
                 actions[slot] = kind.act(source.action[t], kind.look(source.obs[t]))
         replay.write(trial[slots], time[slots], rows, slots, actions)
-        kept = slots[(time[slots] > 0) & (time[slots] % replay.state_every == 0)] if replay.state_every else []
+        kept = (
+            slots[(time[slots] > 0) & (time[slots] % replay.state_every == 0)] if replay.state_every else []
+        )
         if len(kept):
             where = [trials[trial[slot]].obs[time[slot], :2] for slot in kept]
             replay.write_states(trial[kept], time[kept], {"where": np.array(where), "rows": time[kept]})
@@ -209,4 +264,10 @@ def make_spec(arch: Arch, memory: str = "GRU", kind: Kind = PLAIN, **changes: An
         }
     )
     remembers = MEMORIES[memory]
-    return AgentSpec(kind.obs_space, kind.action_space, config, remembers, remembers.fitted(remembers.Config(name=memory, hidden_size=6), 402))
+    return AgentSpec(
+        kind.obs_space,
+        kind.action_space,
+        config,
+        remembers,
+        remembers.fitted(remembers.Config(name=memory, hidden_size=6), 402),
+    )

@@ -1,10 +1,11 @@
-"""Checkpoints that survive a kill at any point: written aside, verified, published by one rename, and loaded without running code.
+"""Checkpoints that survive a kill at any point: written aside, verified, published by one rename, and loaded
+without running code.
 
     folder/000007-step-120000/   tensors.pt, manifest.json (sha256 and size of every file, and of itself)
     folder/segments/             arrays written once and shared by checkpoints, named by segment and content
 
-A name that starts with a dot is unfinished work and is never read. The hashes guard against accidents, not against an attacker who rewrites
-them too; against that one, nothing here unpickles objects.
+A name that starts with a dot is unfinished work and is never read. The hashes guard against accidents, not
+against an attacker who rewrites them too; against that one, nothing here unpickles objects.
 """
 
 from __future__ import annotations
@@ -111,7 +112,9 @@ class Checkpoint:
 
 
 class CheckpointStore:
-    """The checkpoints of one run: the newest `keep` good ones stay. One process writes; others may read meanwhile."""
+    """The checkpoints of one run: the newest `keep` good ones stay. One process writes; others may read
+    meanwhile.
+    """
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
         if keep < 1:
@@ -123,9 +126,15 @@ class CheckpointStore:
         self._held: dict[str, _Entry] = {}  # the segments of the newest of them
 
     def save(
-        self, step: int, *, tensors: Mapping[str, Any], facts: Mapping[str, Any], segments: Mapping[str, Callable[[], Arrays]] | None = None
+        self,
+        step: int,
+        *,
+        tensors: Mapping[str, Any],
+        facts: Mapping[str, Any],
+        segments: Mapping[str, Callable[[], Arrays]] | None = None,
     ) -> Path:
-        """Publish a checkpoint. What a segment's name stands for never changes: it is asked for and written in the first save that names it.
+        """Publish a checkpoint. What a segment's name stands for never changes: it is asked for and written
+        in the first save that names it.
 
         Fails with CheckpointError, leaving the checkpoints that were there.
         """
@@ -150,28 +159,43 @@ class CheckpointStore:
         return bool(self._names())
 
     def latest(self, *, with_segments: bool = True) -> Checkpoint | None:
-        """The newest checkpoint all of whose files are what was written; None where nothing was ever saved; CheckpointError where all are damaged.
+        """The newest checkpoint all of whose files are what was written; None where nothing was ever saved;
+        CheckpointError where all are damaged.
 
         Segments may be gigabytes: who does not need them need not have them looked at.
         """
         seen: list[str] = []
-        while (names := self._names()) != seen:  # a run that goes on meanwhile may have replaced what was being read
+        while (
+            names := self._names()
+        ) != seen:  # a run that goes on meanwhile may have replaced what was being read
             seen = names
             for name in reversed(names):
                 try:
                     checkpoint, entries = self._read(name, with_segments=with_segments)
                 except (_Damaged, OSError) as error:
-                    log.warning("The checkpoint %s is damaged (%s): trying the one before it.", self.folder / name, error)
+                    log.warning(
+                        "The checkpoint %s is damaged (%s): trying the one before it.",
+                        self.folder / name,
+                        error,
+                    )
                     continue
                 self._good, self._held = [name], entries
                 return checkpoint
         if seen:
-            raise CheckpointError(f"All {len(seen)} checkpoints in {self.folder} are damaged: start a new run, or bring back the folder from a copy.")
+            raise CheckpointError(
+                f"All {len(seen)} checkpoints in {self.folder} are damaged: start a new run, or bring back the folder from a copy."
+            )
         return None
 
-    # Writing ------------------------------------------------------------------------------------------------------------
+    # Writing ------------------------------------------------------------------------------------------------
 
-    def _publish(self, step: int, tensors: Mapping[str, Any], facts: dict[str, Any], segments: Mapping[str, Callable[[], Arrays]]) -> Path:
+    def _publish(
+        self,
+        step: int,
+        tensors: Mapping[str, Any],
+        facts: dict[str, Any],
+        segments: Mapping[str, Callable[[], Arrays]],
+    ) -> Path:
         if not self.folder.is_dir():
             self.folder.mkdir(parents=True)
             _sync(self.folder.parent)
@@ -211,7 +235,11 @@ class CheckpointStore:
         entries: dict[str, _Entry] = {}
         for name, make in segments.items():
             held = self._held.get(name)
-            entries[name] = held if held and _size(folder / held.file) == held.size else _write_segment(folder, name, make())
+            entries[name] = (
+                held
+                if held and _size(folder / held.file) == held.size
+                else _write_segment(folder, name, make())
+            )
         if any(entry is not self._held.get(name) for name, entry in entries.items()):
             _sync(folder)
         return entries
@@ -222,29 +250,40 @@ class CheckpointStore:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _prune(self) -> None:
-        """Remove what is not among the newest good ones; a checkpoint of unknown health stays until enough good ones are there."""
+        """Remove what is not among the newest good ones; a checkpoint of unknown health stays until enough
+        good ones are there.
+        """
         if len(self._good) < self.keep:
             return
         self._good = self._good[-self.keep :]
         for name in set(self._names()) - set(self._good):
             # Hidden first: half of a checkpoint must not look like a whole one.
             os.rename(self.folder / name, self.folder / f".{name}")
-        needed = {entry.file for name in self._good for entry in self._entries(_manifest(self.folder / name)).values()}
+        needed = {
+            entry.file
+            for name in self._good
+            for entry in self._entries(_manifest(self.folder / name)).values()
+        }
         for path in (self.folder / "segments").glob("*"):
             if path.name not in needed:
                 path.unlink()
         self._clear_unfinished()
 
-    # Reading ------------------------------------------------------------------------------------------------------------
+    # Reading ------------------------------------------------------------------------------------------------
 
     def _names(self) -> list[str]:
         """Published checkpoints, oldest first."""
         names = os.listdir(self.folder) if self.folder.is_dir() else []
-        return sorted((name for name in names if _NAME.fullmatch(name)), key=lambda name: int(name.split("-")[0]))
+        return sorted(
+            (name for name in names if _NAME.fullmatch(name)), key=lambda name: int(name.split("-")[0])
+        )
 
     @staticmethod
     def _entries(body: dict[str, Any]) -> dict[str, _Entry]:
-        return {name: _Entry(**{**entry, "arrays": tuple(entry["arrays"])}) for name, entry in body["segments"].items()}
+        return {
+            name: _Entry(**{**entry, "arrays": tuple(entry["arrays"])})
+            for name, entry in body["segments"].items()
+        }
 
     def _read(self, name: str, *, with_segments: bool = True) -> tuple[Checkpoint, dict[str, _Entry]]:
         path = self.folder / name
@@ -258,8 +297,12 @@ class CheckpointStore:
             # weights_only stays true whatever it says: a file that needs more is not one of ours.
             tensors = torch.load(path / "tensors.pt", map_location="cpu", weights_only=True)
         except Exception as error:  # a crafted file can make the loader raise anything
-            raise _Damaged(f"tensors.pt holds more than tensors and numbers: {str(error).splitlines()[0]}") from error
-        return Checkpoint(body["step"], tensors, body["facts"], Segments(self.folder / "segments", entries), path), entries
+            raise _Damaged(
+                f"tensors.pt holds more than tensors and numbers: {str(error).splitlines()[0]}"
+            ) from error
+        return Checkpoint(
+            body["step"], tensors, body["facts"], Segments(self.folder / "segments", entries), path
+        ), entries
 
 
 def _write_segment(folder: Path, name: str, arrays: Arrays) -> _Entry:

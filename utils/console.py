@@ -1,4 +1,6 @@
-"""What the user sees while a run goes on: a live display in a terminal, a plain line now and then anywhere else."""
+"""What the user sees while a run goes on: a live display in a terminal, a plain line now and then anywhere
+else.
+"""
 
 from __future__ import annotations
 
@@ -38,43 +40,64 @@ class Progress:
     updates: int = 0
     total_updates: int = 0  # 0 where nobody knows
     updates_per_s: float = math.nan
-    shares: dict[str, float] = field(default_factory=dict)  # part of the time in act, env, buffer, update, other
+    shares: dict[str, float] = field(
+        default_factory=dict
+    )  # part of the time in act, env, buffer, update, other
     episodes: int = 0
     trials: int = 0
     mean_length: float = math.nan  # env steps of an episode
     mean_return_100: float = math.nan  # mean trial return of the last 100 trials
     return_by_episode: list[float] = field(default_factory=list)  # the same trials, episodes 1..k
-    evaluation: dict[str, list[float]] = field(default_factory=dict)  # newest evaluation: name -> return of episodes 1..k
+    evaluation: dict[str, list[float]] = field(
+        default_factory=dict
+    )  # newest evaluation: name -> return of episodes 1..k
     memory_parent: int = 0  # bytes
     memory_workers: int = 0
 
 
 class _Screen(Terminal):
-    """A terminal that may go away: its window is closed, its `tee` has ended, its disk is full. The run goes on without."""
+    """A terminal that may go away: its window is closed, its `tee` has ended, its disk is full. The run goes
+    on without.
+    """
 
     def on_broken_pipe(self) -> None:
         """Nobody reads on."""
         self.lose()
 
     def lose(self) -> None:
-        """Say nothing any more; what is buffered goes nowhere, or the interpreter would fail at it when it ends."""
+        """Say nothing any more; what is buffered goes nowhere, or the interpreter would fail at it when it
+        ends.
+        """
         self.quiet = True
         with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), self.file.fileno())
 
 
 class Console:
-    """The display of one run. In a terminal it redraws in place; in a pipe or a file it prints a line every `plain_seconds` and at each evaluation.
+    """The display of one run. In a terminal it redraws in place; in a pipe or a file it prints a line every
+    `plain_seconds` and at each evaluation.
 
-    `update` between two drawings costs one look at the clock, and `due` tells a caller whether collecting the numbers is worth it.
+    `update` between two drawings costs one look at the clock, and `due` tells a caller whether collecting the
+    numbers is worth it.
     """
 
-    def __init__(self, file: TextIO | None = None, *, plain_seconds: float = PLAIN_SECONDS, live_seconds: float = LIVE_SECONDS) -> None:
+    def __init__(
+        self,
+        file: TextIO | None = None,
+        *,
+        plain_seconds: float = PLAIN_SECONDS,
+        live_seconds: float = LIVE_SECONDS,
+    ) -> None:
         self._terminal = _Screen(file=file, highlight=False)
         self.is_live = self._terminal.is_terminal and not self._terminal.is_dumb_terminal
         self._seconds = live_seconds if self.is_live else plain_seconds
-        # No refreshing thread: it would take the interpreter from the loop at its own moments, and a fork at the wrong one would copy a held lock.
-        self._live = Live(console=self._terminal, auto_refresh=False, vertical_overflow="crop") if self.is_live else None
+        # No refreshing thread: it would take the interpreter from the loop at its own moments, and a fork at
+        # the wrong one would copy a held lock.
+        self._live = (
+            Live(console=self._terminal, auto_refresh=False, vertical_overflow="crop")
+            if self.is_live
+            else None
+        )
         self._redirected: list[tuple[logging.StreamHandler[TextIO], TextIO]] = []
         self._began = time.monotonic()
         self._began_at: int | None = None
@@ -125,15 +148,23 @@ class Console:
         self._evaluation = {name: list(values) for name, values in progress.evaluation.items()}
 
     def seconds_left(self, progress: Progress) -> float:
-        """What is left at the rate of this process so far; NaN before the first step. Resumed steps were not done by this process.
+        """What is left at the rate of this process so far; NaN before the first step. Resumed steps were not
+        done by this process.
 
-        Steps come in bursts, before the updates that they pay for: whichever of the two has further to go decides.
+        Steps come in bursts, before the updates that they pay for: whichever of the two has further to go
+        decides.
         """
         done = progress.env_steps - (self._began_at or 0)
         if done <= 0:
             return math.nan
-        by_steps = max(0, progress.total_env_steps - progress.env_steps) * (time.monotonic() - self._began) / done
-        by_updates = max(0, progress.total_updates - progress.updates) / progress.updates_per_s if progress.updates_per_s > 0 else 0.0
+        by_steps = (
+            max(0, progress.total_env_steps - progress.env_steps) * (time.monotonic() - self._began) / done
+        )
+        by_updates = (
+            max(0, progress.total_updates - progress.updates) / progress.updates_per_s
+            if progress.updates_per_s > 0
+            else 0.0
+        )
         return max(by_steps, by_updates)
 
     def line(self, progress: Progress, with_evaluation: bool = False) -> str:
@@ -159,15 +190,24 @@ class Console:
         bar.add_column(ratio=1)
         bar.add_column(no_wrap=True, justify="right")
         steps = f"{_percent(progress)}  {progress.env_steps:,} of {progress.total_env_steps:,} env steps"
-        bar.add_row(Text(progress.phase, style="cyan"), ProgressBar(total=progress.total_env_steps, completed=progress.env_steps), Text(steps))
+        bar.add_row(
+            Text(progress.phase, style="cyan"),
+            ProgressBar(total=progress.total_env_steps, completed=progress.env_steps),
+            Text(steps),
+        )
         facts = Table.grid(padding=(0, 1))
         facts.add_column(style="dim", no_wrap=True, min_width=11)
         facts.add_column(overflow="fold")
         elapsed = clock(time.monotonic() - self._began)
-        facts.add_row("speed", f"{_number(progress.env_steps_per_s)} env steps/s   {_number(progress.updates_per_s)} updates/s")
+        facts.add_row(
+            "speed",
+            f"{_number(progress.env_steps_per_s)} env steps/s   {_number(progress.updates_per_s)} updates/s",
+        )
         facts.add_row("time", f"{elapsed} elapsed   {left} left")
         if progress.shares:
-            facts.add_row("spent on", "   ".join(f"{name} {share:.0%}" for name, share in progress.shares.items()))
+            facts.add_row(
+                "spent on", "   ".join(f"{name} {share:.0%}" for name, share in progress.shares.items())
+            )
         done = f"{progress.trials:,} trials   {progress.episodes:,} episodes of {_number(progress.mean_length)} steps   {progress.updates:,} updates"
         facts.add_row("done", done)
         workers = f" + workers {_bytes(progress.memory_workers)}" if progress.memory_workers else ""
@@ -184,11 +224,15 @@ class Console:
         table.add_column("return", no_wrap=True, min_width=15)
         shown = _shown(count)
         for index in shown:
-            table.add_column(f"episode {index + 1}" if index == 0 else f"{index + 1}", justify="right", no_wrap=True)
+            table.add_column(
+                f"episode {index + 1}" if index == 0 else f"{index + 1}", justify="right", no_wrap=True
+            )
         table.add_column("trial", justify="right", no_wrap=True)
         for name, values in rows.items():
             if values:
-                total = progress.mean_return_100 if values is progress.return_by_episode else math.fsum(values)
+                total = (
+                    progress.mean_return_100 if values is progress.return_by_episode else math.fsum(values)
+                )
                 cells = [_number(values[index]) if index < len(values) else "" for index in shown]
                 table.add_row(name, *cells, Text(_number(total), style="dim"))
         yield table
@@ -199,14 +243,17 @@ class Console:
             before = (sys.stdout, sys.stderr)
             with self._unless_lost():
                 self._live.start()
-            # Handlers of logging keep the stream they were made with, and would write into the middle of the display.
+            # Handlers of logging keep the stream they were made with, and would write into the middle of the
+            # display.
             for handler in logging.getLogger().handlers:
                 if isinstance(handler, logging.StreamHandler) and handler.stream in before:
                     self._redirected.append((handler, handler.stream))
                     handler.setStream(sys.stdout if handler.stream is before[0] else sys.stderr)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._last is not None:
             self._drawn = -math.inf
             self.update(self._last)

@@ -23,9 +23,11 @@ class Follower(Protocol):
 
 
 class Logger:
-    """Writes `folder/metrics.jsonl`, one object per line, each on disk's side of the process before `log` returns.
+    """Writes `folder/metrics.jsonl`, one object per line, each on disk's side of the process before `log`
+    returns.
 
-    Keys under `time/` are wall-clock measurements: everything else repeats exactly when a run is repeated or resumed.
+    Keys under `time/` are wall-clock measurements: everything else repeats exactly when a run is repeated or
+    resumed.
     """
 
     def __init__(self, folder: Path, wandb_run: Follower | None = None, resume_at: int | None = None) -> None:
@@ -41,7 +43,11 @@ class Logger:
     def rewind(self, offset: int) -> None:
         """Forget the lines after `offset`, which a resumed run will write again."""
         if offset > self.offset:
-            log.warning("%s has lost its last %d bytes: its lines before this resume are incomplete.", self.path, offset - self.offset)
+            log.warning(
+                "%s has lost its last %d bytes: its lines before this resume are incomplete.",
+                self.path,
+                offset - self.offset,
+            )
             return
         self._file.truncate(offset)
         self.offset = offset
@@ -51,7 +57,10 @@ class Logger:
         if STEP_KEY in values:
             raise ValueError(f"{STEP_KEY!r} is the axis of the metrics and cannot be one of them.")
         plain = {key: self._plain(key, value) for key, value in values.items()}
-        line = json.dumps({STEP_KEY: int(env_steps), **plain}, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+        line = (
+            json.dumps({STEP_KEY: int(env_steps), **plain}, allow_nan=False, ensure_ascii=False).encode()
+            + b"\n"
+        )
         written = self._file.write(line)
         while written < len(line):  # a nearly full disk takes a part; the next write then says so
             written += self._file.write(line[written:])
@@ -74,7 +83,9 @@ class Logger:
             return [self._plain(key, one) for one in value]
         if isinstance(value, Mapping):
             return {str(name): self._plain(key, one) for name, one in value.items()}
-        raise TypeError(f"The metric {key!r} is a {type(value).__name__}: log numbers, text, or lists of them.")
+        raise TypeError(
+            f"The metric {key!r} is a {type(value).__name__}: log numbers, text, or lists of them."
+        )
 
     def close(self) -> None:
         """Close the file; the follower is closed by its owner."""
@@ -83,5 +94,7 @@ class Logger:
     def __enter__(self) -> Logger:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

@@ -18,8 +18,15 @@ def available_cores() -> int:
 
 
 def available_memory() -> int:
-    """Bytes of memory that could be taken now without swapping, or without breaking the limit of a container or a batch job."""
-    return min([int(psutil.virtual_memory().available), *_left_in_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
+    """Bytes of memory that could be taken now without swapping, or without breaking the limit of a container
+    or a batch job.
+    """
+    return min(
+        [
+            int(psutil.virtual_memory().available),
+            *_left_in_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")),
+        ]
+    )
 
 
 def _left_in_groups(member: Path, root: Path) -> Iterator[int]:
@@ -39,7 +46,10 @@ def _left_in_groups(member: Path, root: Path) -> Iterator[int]:
                     yield _left_in(folder, *names)
 
 
-_GROUP_FILES = {1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"), 2: ("memory.max", "memory.current", "")}
+_GROUP_FILES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+    2: ("memory.max", "memory.current", ""),
+}
 """By version: the limit, what is used of it, and how the names of `memory.stat` begin."""
 
 
@@ -51,9 +61,11 @@ def _left_in(group: Path, limit: str, used: str, prefix: str) -> int:
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc to keep the memory of large arrays for the next ones; whether it has been told (elsewhere there is nothing to tell).
+    """Tell glibc to keep the memory of large arrays for the next ones; whether it has been told (elsewhere
+    there is nothing to tell).
 
-    By default it gives every large block back, and the next one is paid for page by page: up to half the time of a gradient update.
+    By default it gives every large block back, and the next one is paid for page by page: up to half the time
+    of a gradient update.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

@@ -17,7 +17,14 @@ class OptionError(ValueError):
     """A wrong name, type, range or combination of options; its text is one sentence for the user."""
 
 
-def option(default: Any, help: str, *, low: float | None = None, high: float | None = None, above: float | None = None) -> Any:
+def option(
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+) -> Any:
     """A dataclass field with its help, and its range: low <= value <= high, value > above."""
     metadata = {"help": help, "low": low, "high": high, "above": above}
     if isinstance(default, (list, dict)):
@@ -46,7 +53,9 @@ def range_text(item: Field[Any]) -> str:
 
 
 def range_problems(config: Any, prefix: str = "") -> Iterator[str]:
-    """One sentence for each value of a config dataclass that is out of its range, nested dataclasses included."""
+    """One sentence for each value of a config dataclass that is out of its range, nested dataclasses
+    included.
+    """
     for item in fields(config):
         value = getattr(config, item.name)
         name = f"{prefix}{item.name}"
@@ -57,7 +66,11 @@ def range_problems(config: Any, prefix: str = "") -> Iterator[str]:
             if isinstance(one, bool) or not isinstance(one, (int, float)):
                 continue
             low, high, above = (item.metadata.get(key) for key in ("low", "high", "above"))
-            outside = (low is not None and one < low) or (high is not None and one > high) or (above is not None and one <= above)
+            outside = (
+                (low is not None and one < low)
+                or (high is not None and one > high)
+                or (above is not None and one <= above)
+            )
             if outside or not math.isfinite(one):
                 yield f"{name}={one} is out of range: it must be {range_text(item) or 'finite'}."
 
@@ -71,7 +84,11 @@ def from_keywords(config: type[T], owner: str, values: Mapping[str, Any]) -> T:
         if name not in known:
             raise OptionError(f"{owner} has no option {name!r}.{nearest(name, known)}")
         settled[name] = _converted(owner, name, value, hints[name])
-    missing = [name for name, item in known.items() if item.default is MISSING and item.default_factory is MISSING and name not in settled]
+    missing = [
+        name
+        for name, item in known.items()
+        if item.default is MISSING and item.default_factory is MISSING and name not in settled
+    ]
     if missing:
         raise OptionError(f"{owner} needs the option {missing[0]!r}.")
     made = config(**settled)
@@ -92,10 +109,14 @@ def _converted(owner: str, name: str, value: Any, hint: Any) -> Any:
             names = [member.name for member in kind]
             if value in names:
                 return kind[value]
-            raise OptionError(f"{owner}: {name}={value!r} is not one of its values.{nearest(str(value), names)}")
+            raise OptionError(
+                f"{owner}: {name}={value!r} is not one of its values.{nearest(str(value), names)}"
+            )
     if float in allowed and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     plain = tuple(kind for kind in allowed if isinstance(kind, type))
     if not plain or (isinstance(value, plain) and not (isinstance(value, bool) and bool not in plain)):
         return value
-    raise OptionError(f"{owner}: {name}={value!r} should be of type {' or '.join(kind.__name__ for kind in plain)}.")
+    raise OptionError(
+        f"{owner}: {name}={value!r} should be of type {' or '.join(kind.__name__ for kind in plain)}."
+    )

@@ -1,4 +1,6 @@
-"""Lanes: two halves of an update that wait for nothing of each other, side by side where the machine has a core for each."""
+"""Lanes: two halves of an update that wait for nothing of each other, side by side where the machine has a
+core for each.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,15 @@ FEWEST_ROWS = 1000
 """Below, a thread costs more than it saves."""
 
 
-def both(first: Callable[[], First], second: Callable[[], Second], *, rows: int, device: torch.device) -> tuple[First, Second]:
-    """What both give, whichever thread they run in: the numbers are the same, since neither reads what the other writes.
+def both(
+    first: Callable[[], First], second: Callable[[], Second], *, rows: int, device: torch.device
+) -> tuple[First, Second]:
+    """What both give, whichever thread they run in: the numbers are the same, since neither reads what the
+    other writes.
 
-    Torch works without the interpreter's lock, so two threads of one intra-op thread each keep two cores busy; one operation on two threads does
-    not, since most operations of a recurrence are small. On other devices, and for few rows, one after the other.
+    Torch works without the interpreter's lock, so two threads of one intra-op thread each keep two cores
+    busy; one operation on two threads does not, since most operations of a recurrence are small. On other
+    devices, and for few rows, one after the other.
     """
     if device.type != "cpu" or rows < FEWEST_ROWS or available_cores() < 2:
         return first(), second()

@@ -17,15 +17,26 @@ _INK, _QUIET = "#222222", "#7a7a7a"
 _MAX_NAMED = 6
 
 
-def draw_adaptation(path: Path, *, curves: Mapping[str, Curve], oracle: float | None = None, random: float | None = None, title: str = "") -> None:
-    """Draw the return of episodes 1..k over training, one panel for each name in `curves`: (env steps, [evaluation][episode] returns)."""
+def draw_adaptation(
+    path: Path,
+    *,
+    curves: Mapping[str, Curve],
+    oracle: float | None = None,
+    random: float | None = None,
+    title: str = "",
+) -> None:
+    """Draw the return of episodes 1..k over training, one panel for each name in `curves`: (env steps,
+    [evaluation][episode] returns).
+    """
     aside = path.with_name(f".{path.name}")
     _figure(curves, {"oracle": oracle, "random": random}, title).savefig(aside, format="png")
     aside.replace(path)  # a viewer that has the picture open never sees half of one
 
 
 def _figure(curves: Mapping[str, Curve], levels: Mapping[str, float | None], title: str) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # here: it takes half a second that a run should not start with
+    from matplotlib.backends.backend_agg import (
+        FigureCanvasAgg,
+    )  # here: it takes half a second that a run should not start with
     from matplotlib.figure import Figure
 
     drawn = {name: curve for name, curve in curves.items() if len(curve[0])}
@@ -36,7 +47,9 @@ def _figure(curves: Mapping[str, Curve], levels: Mapping[str, float | None], tit
         _draw_panel(panel, env_steps, returns, levels)
         panel.set_title(name, fontsize=10, color=_INK, loc="left")
     for panel, (_, returns) in zip(panels, drawn.values(), strict=False):
-        _label_ends(panel, returns, levels)  # after all panels are drawn: they share the axis that says how far apart names must be
+        _label_ends(
+            panel, returns, levels
+        )  # after all panels are drawn: they share the axis that says how far apart names must be
     panels[0].set_ylabel("return of one episode", color=_INK)
     if title:
         figure.suptitle(title, fontsize=12, color=_INK, fontweight="bold", x=0.01, ha="left")
@@ -53,7 +66,12 @@ def _color(episode: int, episodes: int) -> tuple[float, ...]:
     return tuple(first + part * (last - first) for first, last in zip(_FIRST, _LAST, strict=True))
 
 
-def _draw_panel(panel: Axes, env_steps: Sequence[int], returns: Sequence[Sequence[float]], levels: Mapping[str, float | None]) -> None:
+def _draw_panel(
+    panel: Axes,
+    env_steps: Sequence[int],
+    returns: Sequence[Sequence[float]],
+    levels: Mapping[str, float | None],
+) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     for level in levels.values():
@@ -62,7 +80,15 @@ def _draw_panel(panel: Axes, env_steps: Sequence[int], returns: Sequence[Sequenc
     episodes = max(len(row) for row in returns)
     dot = 3.5 if len(returns) < 40 else 0
     for episode in range(episodes):
-        panel.plot(env_steps, _column(returns, episode), color=_color(episode, episodes), linewidth=2, marker="o", markersize=dot, zorder=2 + episode)
+        panel.plot(
+            env_steps,
+            _column(returns, episode),
+            color=_color(episode, episodes),
+            linewidth=2,
+            marker="o",
+            markersize=dot,
+            zorder=2 + episode,
+        )
     panel.set_xlabel("env steps", color=_INK)
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panel.grid(axis="y", color="#e6e6e6", linewidth=0.8)
@@ -76,21 +102,37 @@ def _draw_panel(panel: Axes, env_steps: Sequence[int], returns: Sequence[Sequenc
 
 
 def _label_ends(panel: Axes, returns: Sequence[Sequence[float]], levels: Mapping[str, float | None]) -> None:
-    """Names at the right ends of their lines instead of a legend; with many episodes only the first and the last."""
+    """Names at the right ends of their lines instead of a legend; with many episodes only the first and the
+    last.
+    """
     episodes = max(len(row) for row in returns)
-    labels: list[tuple[float, str, str | tuple[float, ...]]] = [(level, name, _QUIET) for name, level in levels.items() if level is not None]
+    labels: list[tuple[float, str, str | tuple[float, ...]]] = [
+        (level, name, _QUIET) for name, level in levels.items() if level is not None
+    ]
     for episode in range(episodes):
         finite = [value for value in _column(returns, episode) if math.isfinite(value)]
         if finite and (episodes <= _MAX_NAMED or episode in (0, episodes - 1)):
             labels.append((finite[-1], f"episode {episode + 1}", _color(episode, episodes)))
     labels = sorted((label for label in labels if math.isfinite(label[0])), key=lambda label: label[0])
     low, high = panel.get_ylim()
-    for height, (_, text, color) in zip(_spread([label[0] for label in labels], 0.062 * (high - low)), labels, strict=True):
-        panel.annotate(text, (1.01, height), xycoords=("axes fraction", "data"), va="center", fontsize=9, color=color, annotation_clip=False)
+    for height, (_, text, color) in zip(
+        _spread([label[0] for label in labels], 0.062 * (high - low)), labels, strict=True
+    ):
+        panel.annotate(
+            text,
+            (1.01, height),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=9,
+            color=color,
+            annotation_clip=False,
+        )
 
 
 def _spread(heights: Sequence[float], gap: float) -> list[float]:
-    """The sorted heights moved as little as needed to be `gap` apart: neighbours that are too close become a block around their mean."""
+    """The sorted heights moved as little as needed to be `gap` apart: neighbours that are too close become a
+    block around their mean.
+    """
     blocks: list[list[float]] = []
     for height in heights:
         blocks.append([height])

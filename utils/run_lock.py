@@ -21,7 +21,9 @@ class RunLockError(RuntimeError):
 
 
 class RunLock:
-    """Holds `folder/.lock` until `release()` or until this process dies, however it dies: there are no stale locks to remove."""
+    """Holds `folder/.lock` until `release()` or until this process dies, however it dies: there are no stale
+    locks to remove.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -32,14 +34,21 @@ class RunLock:
         except BlockingIOError:
             holder = os.pread(self._file, 32, 0).decode(errors="replace").strip() or "unknown"
             self._close()
-            raise RunLockError(f"The run folder {folder} is in use by process {holder}: wait for it or stop it first.") from None
+            raise RunLockError(
+                f"The run folder {folder} is in use by process {holder}: wait for it or stop it first."
+            ) from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
-            log.warning("The file system of %s knows no locks (%s): make sure yourself that one process at a time uses this folder.", folder, error)
+            log.warning(
+                "The file system of %s knows no locks (%s): make sure yourself that one process at a time uses this folder.",
+                folder,
+                error,
+            )
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
-        # flock belongs to the open file, which a forked worker shares: an orphan would hold the lock after the run has died.
+        # flock belongs to the open file, which a forked worker shares: an orphan would hold the lock after
+        # the run has died.
         mine = weakref.WeakMethod(self._close)
         os.register_at_fork(after_in_child=lambda: method() if (method := mine()) else None)
 
@@ -58,5 +67,7 @@ class RunLock:
     def __enter__(self) -> RunLock:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.release()

@@ -1,7 +1,8 @@
 """Keyed random streams: what is drawn depends on a key, never on who draws it or when.
 
-Trial number j of a run has its own streams, keyed `(root seed, phase, purpose, j)`. The key goes through `SeedSequence`, not through
-`seed + j`: with sums, runs with seeds 0 and 1 would share all but one of their streams.
+Trial number j of a run has its own streams, keyed `(root seed, phase, purpose, j)`. The key goes through
+`SeedSequence`, not through `seed + j`: with sums, runs with seeds 0 and 1 would share all but one of their
+streams.
 """
 
 from __future__ import annotations
@@ -37,7 +38,11 @@ def generator(root: int, *key: int) -> np.random.Generator:
 
 def trial_seed(root: int, phase: Phase, number: int) -> int:
     """The 64-bit seed of the environment in one trial."""
-    return int(np.random.SeedSequence(root, spawn_key=(phase, Purpose.ENVIRONMENT, number)).generate_state(1, np.uint64)[0])
+    return int(
+        np.random.SeedSequence(root, spawn_key=(phase, Purpose.ENVIRONMENT, number)).generate_state(
+            1, np.uint64
+        )[0]
+    )
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -56,7 +61,9 @@ def episode_seeds(trial_seeds: NDArray[np.uint64], episodes: NDArray[np.int64]) 
 
 
 def uniforms(seeds: NDArray[np.uint64], count: int) -> NDArray[np.float64]:
-    """[n, count] uniform draws in [0, 1), row i a function of `seeds[i]` alone: a keyed Generator costs 21 us, this well under one."""
+    """[n, count] uniform draws in [0, 1), row i a function of `seeds[i]` alone: a keyed Generator costs 21
+    us, this well under one.
+    """
     counters = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
     bits = _mix(_mix(seeds)[:, None] + counters[None, :])
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53

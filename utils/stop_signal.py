@@ -12,7 +12,9 @@ ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class StopSignal:
-    """While entered, the first of these signals is only noted; a second one acts as always. SIGHUP stays ignored where it is (nohup)."""
+    """While entered, the first of these signals is only noted; a second one acts as always. SIGHUP stays
+    ignored where it is (nohup).
+    """
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -27,7 +29,9 @@ class StopSignal:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = self.received or number
-        self._restore(signal.SIGTERM, signal.SIGINT)  # a terminal that closes sends SIGHUP twice, by its shell and by itself
+        self._restore(
+            signal.SIGTERM, signal.SIGINT
+        )  # a terminal that closes sends SIGHUP twice, by its shell and by itself
 
     def _restore(self, *numbers: int) -> None:
         for number in numbers:

@@ -1,4 +1,6 @@
-"""Weights & Biases, kept at arm's length: offline unless asked, one run per process, and no failure of it ever reaches training."""
+"""Weights & Biases, kept at arm's length: offline unless asked, one run per process, and no failure of it
+ever reaches training.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ class WandbConfig:
 def redact(value: Any) -> Any:
     """The same settings with the values of secret-looking names and the user part of URLs starred out."""
     if isinstance(value, Mapping):
-        return {str(name): "***" if _SECRET_NAME.search(str(name)) and one else redact(one) for name, one in value.items()}
+        return {
+            str(name): "***" if _SECRET_NAME.search(str(name)) and one else redact(one)
+            for name, one in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return [redact(one) for one in value]
     return _URL_USER.sub("://***@", value) if isinstance(value, str) else value
@@ -76,25 +81,41 @@ class WandbRun:
         run_id: str | None = None,
         timeout: float = START_SECONDS,
     ) -> WandbRun:
-        """Start recording into `folder/wandb`; what goes wrong is a warning: online falls back to offline, and that to an inert run.
+        """Start recording into `folder/wandb`; what goes wrong is a warning: online falls back to offline,
+        and that to an inert run.
 
         Neither attempt takes more than `timeout` seconds and a moment.
         """
         if config.mode is WandbMode.disabled:
             return cls()
-        described = {"config": redact(settings), "name": name, "group": config.group or group, "tags": [*tags, *config.tags]}
-        modes = [WandbMode.online, WandbMode.offline] if config.mode is WandbMode.online else [WandbMode.offline]
+        described = {
+            "config": redact(settings),
+            "name": name,
+            "group": config.group or group,
+            "tags": [*tags, *config.tags],
+        }
+        modes = (
+            [WandbMode.online, WandbMode.offline] if config.mode is WandbMode.online else [WandbMode.offline]
+        )
         for mode in modes:
             try:
                 make = partial(_init, replace(config, mode=mode), folder, described, run_id, timeout)
                 return cls(_bounded(make, timeout + _GRACE_SECONDS, late=lambda run: run.finish()))
             except Exception as error:  # noqa: BLE001 - whatever a third-party service raises, training starts
-                instead = "recorded in metrics.jsonl only" if mode is modes[-1] else "recorded offline, for `wandb sync`"
-                log.warning("W&B did not start %s (%s): this run is %s.", mode.name, _first_line(error), instead)
+                instead = (
+                    "recorded in metrics.jsonl only"
+                    if mode is modes[-1]
+                    else "recorded offline, for `wandb sync`"
+                )
+                log.warning(
+                    "W&B did not start %s (%s): this run is %s.", mode.name, _first_line(error), instead
+                )
         return cls()
 
     def log(self, env_steps: int, values: Mapping[str, Any]) -> None:
-        """One point of each metric; a list becomes name/1, name/2, ... (W&B draws no lists) and null is left out."""
+        """One point of each metric; a list becomes name/1, name/2, ... (W&B draws no lists) and null is left
+        out.
+        """
         flat = {"env_steps": env_steps}
         for name, value in values.items():
             for number, one in enumerate(value, start=1) if isinstance(value, list) else [(0, value)]:
@@ -112,20 +133,28 @@ class WandbRun:
         self._run = None
 
     def _guarded(self, call: Callable[[Any], Any]) -> None:
-        # A forked worker holds a copy of the run and of its socket: only the process that started it may speak.
+        # A forked worker holds a copy of the run and of its socket: only the process that started it may
+        # speak.
         if self._run is None or os.getpid() != self._pid:
             return
         try:
             call(self._run)
         except Exception as error:  # noqa: BLE001 - whatever a third-party service raises, training goes on
             self._run = None
-            log.warning("W&B failed (%s): from here on this run is recorded in metrics.jsonl only.", _first_line(error))
+            log.warning(
+                "W&B failed (%s): from here on this run is recorded in metrics.jsonl only.",
+                _first_line(error),
+            )
 
 
-def _init(config: WandbConfig, folder: Path, described: dict[str, Any], run_id: str | None, timeout: float) -> Any:
+def _init(
+    config: WandbConfig, folder: Path, described: dict[str, Any], run_id: str | None, timeout: float
+) -> Any:
     import wandb  # here, so that a run without it neither needs it nor pays for its import
 
-    (folder / "wandb").mkdir(parents=True, exist_ok=True)  # otherwise wandb, finding no such folder, quietly writes to a temporary one
+    (folder / "wandb").mkdir(
+        parents=True, exist_ok=True
+    )  # otherwise wandb, finding no such folder, quietly writes to a temporary one
     settings = wandb.Settings(
         console="off",
         silent=True,
@@ -140,7 +169,9 @@ def _init(config: WandbConfig, folder: Path, described: dict[str, Any], run_id: 
         init_timeout=timeout,
         x_service_wait=timeout,
     )
-    wandb.setup(settings)  # silent from here on: otherwise online without a key asks for one, in the middle of the console
+    wandb.setup(
+        settings
+    )  # silent from here on: otherwise online without a key asks for one, in the middle of the console
     run = wandb.init(
         project=config.project,
         entity=config.entity,
@@ -158,8 +189,12 @@ def _init(config: WandbConfig, folder: Path, described: dict[str, Any], run_id: 
     return run
 
 
-def _bounded(call: Callable[[], Any], seconds: float, late: Callable[[Any], Any] = lambda result: None) -> Any:
-    """The result of a call, or TimeoutError after so many seconds; a result that comes too late goes to `late`."""
+def _bounded(
+    call: Callable[[], Any], seconds: float, late: Callable[[Any], Any] = lambda result: None
+) -> Any:
+    """The result of a call, or TimeoutError after so many seconds; a result that comes too late goes to
+    `late`.
+    """
     outcome: list[Any] = []
     failure: list[Exception] = []
     done, given_up = threading.Event(), threading.Event()

@@ -57,7 +57,11 @@ class Table:
     @property
     def title(self) -> str:
         """Its heading."""
-        who = "the same GRU-128 policy acting in every row, rows kept" if self.mode == ACTING else "constant actions, nothing kept"
+        who = (
+            "the same GRU-128 policy acting in every row, rows kept"
+            if self.mode == ACTING
+            else "constant actions, nothing kept"
+        )
         return f"{self.case.title}, N = {self.slots}, {who}"
 
 
@@ -110,7 +114,13 @@ CASES = {
             envpool=("HalfCheetah-v5", {"post_constraint": False}),
         ),
         Case("toy", "1 us Python toy", toy_family, toy_env, {ACTING: (12,), ENV_ONLY: (12, 200)}),
-        Case("cpu", "5 ms of CPU (Python, keeping the GIL)", partial(toy_family, CPU_S), partial(toy_env, CPU_S), {ACTING: (12,), ENV_ONLY: (12,)}),
+        Case(
+            "cpu",
+            "5 ms of CPU (Python, keeping the GIL)",
+            partial(toy_family, CPU_S),
+            partial(toy_env, CPU_S),
+            {ACTING: (12,), ENV_ONLY: (12,)},
+        ),
         Case(
             "wait",
             "10 ms of waiting",
@@ -124,7 +134,9 @@ CASES = {
 }
 
 
-def tables(names: list[str] | None, modes: list[str] | None, slots: list[int] | None, workers: tuple[int, ...]) -> Iterator[Table]:
+def tables(
+    names: list[str] | None, modes: list[str] | None, slots: list[int] | None, workers: tuple[int, ...]
+) -> Iterator[Table]:
     """The tables of these cases, modes and numbers of slots; what is None is as the case has it."""
     for name in names or CASES:
         case = CASES[name]

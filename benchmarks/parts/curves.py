@@ -65,11 +65,19 @@ class Curve(Protocol):
 
 
 def point_of(line: Mapping[str, Any]) -> Point | None:
-    """The evaluation that a line of metrics holds, if it holds one; where test tasks can be training tasks, theirs."""
+    """The evaluation that a line of metrics holds, if it holds one; where test tasks can be training tasks,
+    theirs.
+    """
     returns = [values for name, values in curves_of(line).items() if name in ("held_out", "in_distribution")]
     if not returns:
         return None
-    return Point(line["env_steps"], line["time/seconds"], line.get("time/evaluate", 0.0) * line["time/seconds"], line["updates"], returns[0])
+    return Point(
+        line["env_steps"],
+        line["time/seconds"],
+        line.get("time/evaluate", 0.0) * line["time/seconds"],
+        line["updates"],
+        returns[0],
+    )
 
 
 def crossing(curve: Sequence[Point], mark: float) -> Point | None:
@@ -81,7 +89,9 @@ def mean_and_half(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean, and half the width of its interval of 95 %; none of two values, which say nothing of it."""
     if len(values) < FEWEST_SEEDS:
         return statistics.fmean(values), None
-    return statistics.fmean(values), STUDENT.get(len(values), 2.0) * statistics.stdev(values) / math.sqrt(len(values))
+    return statistics.fmean(values), STUDENT.get(len(values), 2.0) * statistics.stdev(values) / math.sqrt(
+        len(values)
+    )
 
 
 def by_name(runs: Iterable[Curve]) -> dict[str, list[Curve]]:
@@ -101,8 +111,14 @@ def summary_of(runs: Iterable[Curve]) -> dict[str, Any]:
 def _summary(seeds: Sequence[Curve]) -> dict[str, Any]:
     last = [run.curve[-1] for run in seeds]
     episodes = min(len(point.returns) for point in last)
-    found: dict[str, Any] = {"seeds": len(seeds), "trial_return": mean_and_half([point.trial_return for point in last]), "marks": {}}
-    found["by_episode"] = [mean_and_half([point.returns[index] for point in last]) for index in range(episodes)]
+    found: dict[str, Any] = {
+        "seeds": len(seeds),
+        "trial_return": mean_and_half([point.trial_return for point in last]),
+        "marks": {},
+    }
+    found["by_episode"] = [
+        mean_and_half([point.returns[index] for point in last]) for index in range(episodes)
+    ]
     for mark in sorted({mark for run in seeds for mark in run.marks}):
         points = [point for run in seeds if (point := crossing(run.curve, mark)) is not None]
         found["marks"][f"{mark:g}"] = {
@@ -118,7 +134,18 @@ def _summary(seeds: Sequence[Curve]) -> dict[str, Any]:
 def table_of(runs: Iterable[Curve]) -> Table:
     """What the runs of each recipe reached, and when."""
     table = Table(title="return on test tasks", title_justify="left")
-    for title in ("recipe", "seeds", "per trial", "by episode", "minutes", "env steps", "env-steps/s", "updates/s", "others' cores", "to a mark"):
+    for title in (
+        "recipe",
+        "seeds",
+        "per trial",
+        "by episode",
+        "minutes",
+        "env steps",
+        "env-steps/s",
+        "updates/s",
+        "others' cores",
+        "to a mark",
+    ):
         table.add_column(title, justify="left" if title in ("recipe", "by episode", "to a mark") else "right")
     for name, seeds in by_name(runs).items():
         found, last = _summary(seeds), [run.curve[-1] for run in seeds]
@@ -144,15 +171,26 @@ def _with_half(mean: float, half: float | None) -> str:
 def _mark_text(mark: str, found: Mapping[str, Any], seeds: int) -> str:
     if not found["reached"]:
         return f"{mark}: not reached"
-    times = ", ".join(f"{seconds / 60:.1f} min ({steps / 1e6:.3g} M)" for seconds, steps in zip(found["seconds"], found["env_steps"], strict=True))
+    times = ", ".join(
+        f"{seconds / 60:.1f} min ({steps / 1e6:.3g} M)"
+        for seconds, steps in zip(found["seconds"], found["env_steps"], strict=True)
+    )
     return f"{mark}: {times}" + (f"; {found['reached']} of {seeds} seeds" if found["reached"] < seeds else "")
 
 
-def band(curves: Sequence[Sequence[Point]], axis: str, points: int = 200) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Where along the axis, mean and half width over seeds of the return per trial, for as long as every one of them has evaluations."""
+def band(
+    curves: Sequence[Sequence[Point]], axis: str, points: int = 200
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Where along the axis, mean and half width over seeds of the return per trial, for as long as every one
+    of them has evaluations.
+    """
     places = [np.array([getattr(point, axis) for point in curve], float) for curve in curves]
     values = [np.array([point.trial_return for point in curve]) for curve in curves]
-    grid = np.linspace(max(one[0] for one in places), min(one[-1] for one in places), points) if len(curves) > 1 else places[0]
+    grid = (
+        np.linspace(max(one[0] for one in places), min(one[-1] for one in places), points)
+        if len(curves) > 1
+        else places[0]
+    )
     rows = np.stack([np.interp(grid, place, value) for place, value in zip(places, values, strict=True)])
     both = [mean_and_half(column.tolist()) for column in rows.T]
     return grid, np.array([mean for mean, _ in both]), np.array([half or 0.0 for _, half in both])
@@ -165,7 +203,9 @@ def family_of(name: str) -> str:
 
 def draw(path: Path, runs: Iterable[Curve]) -> None:
     """A row of two panels for each family of recipes: return per trial against minutes and against env steps."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # here: a run that is only measured should not wait for it
+    from matplotlib.backends.backend_agg import (
+        FigureCanvasAgg,
+    )  # here: a run that is only measured should not wait for it
     from matplotlib.figure import Figure
 
     families: dict[str, dict[str, list[Curve]]] = {}
@@ -193,20 +233,36 @@ def _draw_panel(panel: Axes, recipes: Mapping[str, Sequence[Curve]], axis: str) 
     marks = sorted({mark for seeds in recipes.values() for run in seeds for mark in run.marks})
     for mark in marks:
         panel.axhline(mark, color=QUIET, linewidth=1, linestyle=(0, (5, 4)), zorder=1)
-    shown = [*marks, *(point.trial_return for seeds in recipes.values() for run in seeds for point in run.curve)]
+    shown = [
+        *marks,
+        *(point.trial_return for seeds in recipes.values() for run in seeds for point in run.curve),
+    ]
     room = 0.05 * (max(shown) - min(shown)) or 1.0
-    panel.set_ylim(min(shown) - room, max(shown) + room)  # an interval of three seeds may be far wider than what any of them did
+    panel.set_ylim(
+        min(shown) - room, max(shown) + room
+    )  # an interval of three seeds may be far wider than what any of them did
     for colour, (name, seeds) in zip(COLOURS * len(recipes), recipes.items(), strict=False):
         together = len(seeds) >= FEWEST_SEEDS
         count = f", {len(seeds)} seeds" + (", 95 %" if together else "") if len(seeds) > 1 else ""
-        alone: list[Sequence[Curve]] = [[run] for run in seeds]  # each to its own end, beside their mean where there are enough
+        alone: list[Sequence[Curve]] = [
+            [run] for run in seeds
+        ]  # each to its own end, beside their mean where there are enough
         for number, part in enumerate([seeds, *alone] if together else alone):
             place, mean, half = band([run.curve for run in part], axis)
             place = place / 60 if axis == "seconds" else place
             label = None if number else f"{name}{count}"
             thin = together and number > 0
-            panel.plot(place, mean, color=colour, linewidth=0.7 if thin else 2 if together or len(seeds) == 1 else 1.4, label=label, zorder=3)
-            panel.fill_between(place, mean - half, mean + half, color=colour, alpha=0.18, linewidth=0, zorder=2)
+            panel.plot(
+                place,
+                mean,
+                color=colour,
+                linewidth=0.7 if thin else 2 if together or len(seeds) == 1 else 1.4,
+                label=label,
+                zorder=3,
+            )
+            panel.fill_between(
+                place, mean - half, mean + half, color=colour, alpha=0.18, linewidth=0, zorder=2
+            )
     if axis == "env_steps":
         panel.set_xscale("log")  # recipes differ a hundredfold in them
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -1,4 +1,6 @@
-"""What the benchmarks step: HalfCheetah, and a toy that takes a microsecond, some CPU or some waiting; imports no torch, since workers import it."""
+"""What the benchmarks step: HalfCheetah, and a toy that takes a microsecond, some CPU or some waiting;
+imports no torch, since workers import it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ CONTROL_COST = 0.1
 FRAMES, EDGE = 2, 2.0
 """Of the toy: substeps, as many as take about a microsecond, and where its world ends."""
 
-# -- HalfCheetah -----------------------------------------------------------------------------------------------------------------------------
+# -- HalfCheetah ---------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -35,14 +37,18 @@ class CheetahConfig(EnvConfig):
 
 
 class Cheetah(TaskFamily):
-    """HalfCheetah that has to run forwards (task 1) or backwards (task -1): Gymnasium's model, observation (17 numbers) and reward."""
+    """HalfCheetah that has to run forwards (task 1) or backwards (task -1): Gymnasium's model, observation
+    (17 numbers) and reward.
+    """
 
     Config = CheetahConfig
 
     def __init__(self, config: CheetahConfig | None = None) -> None:
         super().__init__(config or CheetahConfig())
         box = spaces.Box(-np.inf, np.inf, (17,), np.float32)
-        self.spec = EnvSpec("Cheetah", box, spaces.Box(-1.0, 1.0, (6,), np.float32), task_dim=1, info_names=("velocity",))
+        self.spec = EnvSpec(
+            "Cheetah", box, spaces.Box(-1.0, 1.0, (6,), np.float32), task_dim=1, info_names=("velocity",)
+        )
 
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
         return split_choices(rng, n, (-1.0, 1.0), split)[:, None]
@@ -64,7 +70,9 @@ class CheetahShard(MujocoShard):
     def position(self, at: At) -> NDArray[np.float64]:
         return self.qpos[at, :1]
 
-    def score(self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+    def score(
+        self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         along = velocity[:, 0] * self._direction[at]
         self.rows.info[at, 0] = along
         return along - CONTROL_COST * sum_columns(ctrl * ctrl)
@@ -74,11 +82,13 @@ class CheetahShard(MujocoShard):
         obs[at, 8:] = self.qvel[at]
 
 
-# -- the toy ---------------------------------------------------------------------------------------------------------------------------------
+# -- the toy -------------------------------------------------------------------------------------------------
 
 
 class Dot:
-    """A point that steers towards a goal: about a microsecond of Python, and then `cpu_s` of CPU that keep the GIL."""
+    """A point that steers towards a goal: about a microsecond of Python, and then `cpu_s` of CPU that keep
+    the GIL.
+    """
 
     __slots__ = ("cpu_s", "goal", "heading", "speed", "time", "x", "y")
 
@@ -107,7 +117,9 @@ class Dot:
             end = time.thread_time() + self.cpu_s
             while time.thread_time() < end:
                 pass
-        return -math.hypot(self.x - math.cos(self.goal), self.y - math.sin(self.goal)) - 0.01 * (turn * turn + gas * gas)
+        return -math.hypot(self.x - math.cos(self.goal), self.y - math.sin(self.goal)) - 0.01 * (
+            turn * turn + gas * gas
+        )
 
 
 @dataclass
@@ -195,7 +207,9 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         self.observation_space, self.action_space = spec.obs_space, spec.action_space
         self._dot, self._wait_s = Dot(cpu_s), wait_s
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         super().reset(seed=seed)
         self._dot.begin(self.np_random.uniform(0.0, 2.0 * math.pi), self.np_random.uniform())
         return self._obs(), {}

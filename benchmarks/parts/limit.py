@@ -1,6 +1,8 @@
-"""The limit: how fast the bare environment is with every core busy; imports no torch, since every busy core is a process.
+"""The limit: how fast the bare environment is with every core busy; imports no torch, since every busy core
+is a process.
 
-What other programs take of the cores meanwhile is not counted, and told: a run in which they took much is not worth reading.
+What other programs take of the cores meanwhile is not counted, and told: a run in which they took much is not
+worth reading.
 """
 
 from __future__ import annotations
@@ -42,11 +44,18 @@ class Stint:
 
 
 def env_seconds(case: str, states: NDArray[np.float64] | None, seconds: float) -> tuple[float, float]:
-    """CPU seconds of one bare env-step, with every core busy: of `mj_step` on these states, or of the toy. And the least share of a core it had."""
+    """CPU seconds of one bare env-step, with every core busy: of `mj_step` on these states, or of the toy.
+    And the least share of a core it had.
+    """
     context = multiprocessing.get_context("spawn")
-    cores: list[int | None] = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [None] * available_cores()  # pyright: ignore[reportAssignmentType]
+    cores: list[int | None] = (
+        sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [None] * available_cores()
+    )  # pyright: ignore[reportAssignmentType]
     ready, answers = context.Barrier(len(cores)), context.Queue()
-    workers = [context.Process(target=_busy_core, args=(core, case, states, seconds, ready, answers)) for core in cores]
+    workers = [
+        context.Process(target=_busy_core, args=(core, case, states, seconds, ready, answers))
+        for core in cores
+    ]
     for worker in workers:
         worker.start()
     found = [answers.get(timeout=60 + seconds) for _ in workers]
@@ -55,7 +64,9 @@ def env_seconds(case: str, states: NDArray[np.float64] | None, seconds: float) -
     return statistics.mean(step for step, _ in found), min(share for _, share in found)
 
 
-def _busy_core(core: int | None, case: str, states: NDArray[np.float64] | None, seconds: float, ready: Any, answers: Any) -> None:
+def _busy_core(
+    core: int | None, case: str, states: NDArray[np.float64] | None, seconds: float, ready: Any, answers: Any
+) -> None:
     if core is not None:
         os.sched_setaffinity(0, {core})
     answers.put(_pushing(case, seconds, ready) if states is None else _physics(case, states, seconds, ready))
@@ -81,15 +92,23 @@ def _physics(case: str, states: NDArray[np.float64], seconds: float, ready: Any)
     body = BODIES[case]
     model = load_model(body.file)
     data = mujoco.MjData(model)
-    hidden = model.nq + model.nv + model.nu - states.shape[1]  # the coordinates that no observation has, since they move nothing
+    hidden = (
+        model.nq + model.nv + model.nu - states.shape[1]
+    )  # the coordinates that no observation has, since they move nothing
     first = model.nq - hidden
     ready.wait()
     spent, steps, stint = 0.0, 0, Stint()
     while stint.seconds < seconds:
         row = states[steps % len(states)]
         mujoco.mj_resetData(model, data)
-        data.qpos[hidden:], data.qvel[:], data.ctrl[:] = row[:first], row[first : first + model.nv], row[first + model.nv :]
-        mujoco.mj_step(model, data, body.frame_skip)  # settles the warm start, as a step before this one would have
+        data.qpos[hidden:], data.qvel[:], data.ctrl[:] = (
+            row[:first],
+            row[first : first + model.nv],
+            row[first + model.nv :],
+        )
+        mujoco.mj_step(
+            model, data, body.frame_skip
+        )  # settles the warm start, as a step before this one would have
         before = perf_counter()
         mujoco.mj_step(model, data, body.frame_skip)
         spent += perf_counter() - before

@@ -58,12 +58,17 @@ class Row:
 
 
 def rows_of(table: Table, agent: Agent | None, replay: Replay | None, only: str) -> list[Row]:
-    """The rows of a table whose names have `only` in them. The peers come first, since they fork: later there are threads."""
+    """The rows of a table whose names have `only` in them. The peers come first, since they fork: later there
+    are threads.
+    """
 
     def peer(make: Callable[[], Peer], count: int) -> Running:
         return PeerBench(make(), table, count, agent)
 
-    rows = [Row(name, partial(peer, make, count), None, table.slots if "processes" in name else 0) for name, make, count in peers_of(table)]
+    rows = [
+        Row(name, partial(peer, make, count), None, table.slots if "processes" in name else 0)
+        for name, make, count in peers_of(table)
+    ]
     for setting in settings_of(table):
         processes = setting.workers if setting.backend in ("process", "pipe") else 0
         rows.append(Row(setting.name, partial(Bench, table, setting, agent, replay), setting, processes))
@@ -75,10 +80,17 @@ def expected_seconds(table: Table, seconds: float, repeats: int, only: str) -> f
     rows = rows_of(table, None, None, only)
     ours = sum(row.setting is not None for row in rows)
     started = PROCESS_S * sum(row.processes * (2 if row.setting is not None else 1) for row in rows)
-    return len(rows) * repeats * (seconds + WARM_UP_S) + ours * (min(PROFILE_S, seconds) + WARM_UP_S + 0.3) + started + repeats * (0.75 * seconds + 3)
+    return (
+        len(rows) * repeats * (seconds + WARM_UP_S)
+        + ours * (min(PROFILE_S, seconds) + WARM_UP_S + 0.3)
+        + started
+        + repeats * (0.75 * seconds + 3)
+    )
 
 
-def measure(table: Table, seconds: float, repeats: int, only: str, say: Callable[[str], None]) -> dict[str, Any]:
+def measure(
+    table: Table, seconds: float, repeats: int, only: str, say: Callable[[str], None]
+) -> dict[str, Any]:
     """Everything about one table, as plain data; a row that fails says so and stops nobody else."""
     family = table.case.family()
     agent = make_agent(family) if table.mode == ACTING else None
@@ -122,10 +134,16 @@ def _take_turns(
     env, shares, inference = list[float](), list[float](), list[float]()
     for turn in range(repeats):
         start = perf_counter()
-        bare, share = (table.case.wait_s, 1.0) if table.case.wait_s else env_seconds(table.case.name, states, seconds / 2)
+        bare, share = (
+            (table.case.wait_s, 1.0)
+            if table.case.wait_s
+            else env_seconds(table.case.name, states, seconds / 2)
+        )
         env.append(bare)
         shares.append(share)
-        inference.append(0.0 if agent is None else inference_seconds(agent, table.case.family(), table.slots, seconds / 4))
+        inference.append(
+            0.0 if agent is None else inference_seconds(agent, table.case.family(), table.slots, seconds / 4)
+        )
         for row in rows:
             if row.name not in failed:
                 _guarded(row, failed, lambda row=row: _turn(running[row.name], rates[row.name], seconds))
@@ -138,8 +156,12 @@ def _take_turns(
         "inference_us": act * 1e6,
         "share_of_cores": min(shares),
         "limit": table.slots / step if table.case.wait_s else available_cores() / (step + act),
-        "limit_is": "slots / latency" if table.case.wait_s else "cores / (CPU s of the bare env-step + CPU s of inference per env-step)",
-        "env_steps_per_s": {name: statistics.median(values) for name, values in rates.items() if values and name not in failed},
+        "limit_is": "slots / latency"
+        if table.case.wait_s
+        else "cores / (CPU s of the bare env-step + CPU s of inference per env-step)",
+        "env_steps_per_s": {
+            name: statistics.median(values) for name, values in rates.items() if values and name not in failed
+        },
         "repeats": {name: values for name, values in rates.items() if values},
     }
 
@@ -158,7 +180,9 @@ def _guarded(row: Row, failed: dict[str, str], call: Callable[[], object]) -> No
         failed[row.name] = f"not installed ({error.name}): pip install .[peers]" if peer else str(error)
     except Exception as error:  # noqa: BLE001 - a library that breaks is a line in the table
         traceback.print_exc()
-        failed[row.name] = f"failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        failed[row.name] = (
+            f"failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        )
 
 
 def visited_states(table: Table, agent: Agent) -> NDArray[np.float64]:
@@ -166,7 +190,9 @@ def visited_states(table: Table, agent: Agent) -> NDArray[np.float64]:
     family, trials = table.case.family(), 24
     replay = make_replay(family, 1)
     width = (family.spec.obs_space.shape or (0,))[0]
-    with ParallelEnvManager(family, 12, episodes_per_trial=2, max_episode_steps=200, backend=BackendConfig(name="serial")) as manager:
+    with ParallelEnvManager(
+        family, 12, episodes_per_trial=2, max_episode_steps=200, backend=BackendConfig(name="serial")
+    ) as manager:
         tasks = manager.sample_tasks(trials, rng=np.random.default_rng(0))
         run_wave(manager, AgentActor(agent, device="cpu"), Plan(0, Phase.TRAIN, 0, tasks), sink=replay)
     stored = replay.export(0, trials)

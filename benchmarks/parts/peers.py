@@ -1,4 +1,6 @@
-"""Other libraries stepping the same environments before the same policy, each imported only when its row is opened; and the bare loop of our own."""
+"""Other libraries stepping the same environments before the same policy, each imported only when its row is
+opened; and the bare loop of our own.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,15 @@ class EnvPoolPeer(Peer):
         assert table.case.envpool is not None
         name, options = table.case.envpool
         make = importlib.import_module("envpool").make
-        self._envs = make(name, env_type="gymnasium", num_envs=table.slots, num_threads=threads, seed=0, max_episode_steps=HORIZON, **options)
+        self._envs = make(
+            name,
+            env_type="gymnasium",
+            num_envs=table.slots,
+            num_threads=threads,
+            seed=0,
+            max_episode_steps=HORIZON,
+            **options,
+        )
 
     def reset(self) -> NDArray[Any]:
         return self._envs.reset()[0]
@@ -132,7 +142,9 @@ class TorchRlPeer(Peer):
         import torch
 
         self._from_numpy, library = torch.from_numpy, importlib.import_module("torchrl.envs")
-        self._envs = library.ParallelEnv(table.slots, partial(_wrapped, table.case.gym), mp_start_method="fork")
+        self._envs = library.ParallelEnv(
+            table.slots, partial(_wrapped, table.case.gym), mp_start_method="fork"
+        )
 
     def reset(self) -> NDArray[Any]:
         self._now = self._envs.reset()
@@ -149,7 +161,9 @@ class TorchRlPeer(Peer):
 
 
 class BarePeer(Peer):
-    """Retrial's own physics with nothing around it: no trials, no clock, no rows kept. What steps all slots and then acts cannot be faster."""
+    """Retrial's own physics with nothing around it: no trials, no clock, no rows kept. What steps all slots
+    and then acts cannot be faster.
+    """
 
     resets_in_next_step = False
 
@@ -174,7 +188,9 @@ class BarePeer(Peer):
         return self._obs, self._rows.reward, done
 
     def _start(self, slots: NDArray[np.int64]) -> None:
-        self._shard.reset(slots, self._tasks[slots], np.arange(self._starts, self._starts + len(slots), dtype=np.uint64))
+        self._shard.reset(
+            slots, self._tasks[slots], np.arange(self._starts, self._starts + len(slots), dtype=np.uint64)
+        )
         self._age[slots] = 0
         self._starts += len(slots)
 
@@ -221,7 +237,9 @@ class PeerBench:
 
 
 def peers_of(table: Table) -> Iterator[tuple[str, Callable[[], Peer], int]]:
-    """(name, how it is opened, environments) of every peer that can be asked to step this table's environments."""
+    """(name, how it is opened, environments) of every peer that can be asked to step this table's
+    environments.
+    """
     slots, cores = table.slots, available_cores()
     yield f"Gymnasium AsyncVectorEnv, {slots} processes", lambda: GymnasiumPeer(table, AsyncVectorEnv), slots
     yield f"Gymnasium SyncVectorEnv, {slots} environments", lambda: GymnasiumPeer(table, SyncVectorEnv), slots

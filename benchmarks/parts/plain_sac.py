@@ -1,4 +1,6 @@
-"""The reference of `benchmarks.update`: recurrent SAC as published, written straightforwardly, on padded tensors."""
+"""The reference of `benchmarks.update`: recurrent SAC as published, written straightforwardly, on padded
+tensors.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,20 @@ class Trunk(nn.Module):
 
     def __init__(self, obs: int, action: int, hidden: int) -> None:
         super().__init__()
-        self.of_action, self.of_reward, self.of_obs = nn.Linear(action, 16), nn.Linear(1, 16), nn.Linear(obs, 32)
+        self.of_action, self.of_reward, self.of_obs = (
+            nn.Linear(action, 16),
+            nn.Linear(1, 16),
+            nn.Linear(obs, 32),
+        )
         self.gru = nn.GRU(64, hidden)
 
     def forward(self, rows: Padded) -> Tensor:
         """[T, B, hidden]."""
-        parts = [self.of_action(rows.prev_action).relu(), self.of_reward(rows.reward).relu(), self.of_obs(rows.obs).relu()]
+        parts = [
+            self.of_action(rows.prev_action).relu(),
+            self.of_reward(rows.reward).relu(),
+            self.of_obs(rows.obs).relu(),
+        ]
         return self.gru(torch.cat(parts, -1))[0]
 
 
@@ -84,7 +94,10 @@ class PlainSAC:
         self.actor, self.critic = Actor(obs, action, hidden), Critic(obs, action, hidden)
         self.target = deepcopy(self.critic).requires_grad_(False)
         self.log_alpha = torch.zeros(1, requires_grad=True)
-        self.optimizers = [torch.optim.Adam(one, lr=LEARNING_RATE) for one in (self.actor.parameters(), self.critic.parameters(), [self.log_alpha])]
+        self.optimizers = [
+            torch.optim.Adam(one, lr=LEARNING_RATE)
+            for one in (self.actor.parameters(), self.critic.parameters(), [self.log_alpha])
+        ]
         self.target_entropy = -float(action)
 
     def update(self, rows: Padded) -> None:
@@ -95,12 +108,16 @@ class PlainSAC:
             value = torch.min(*self.target(rows, action)) - alpha * log_prob
             target = rows.reward[1:] + DISCOUNT * (1 - rows.done[1:]) * value[1:]
         first, second = self.critic(rows, rows.action)
-        critic_loss = (((first[:-1] - target) ** 2 + (second[:-1] - target) ** 2) * rows.mask[:-1]).sum() / count
+        critic_loss = (
+            ((first[:-1] - target) ** 2 + (second[:-1] - target) ** 2) * rows.mask[:-1]
+        ).sum() / count
         self._step(1, critic_loss)
         action, log_prob = self.actor(rows)
         actor_loss = ((alpha * log_prob - torch.min(*self.critic(rows, action))) * rows.mask).sum() / count
         self._step(0, actor_loss)
-        self._step(2, -(self.log_alpha.exp() * ((log_prob.detach() + self.target_entropy) * rows.mask).sum() / count))
+        self._step(
+            2, -(self.log_alpha.exp() * ((log_prob.detach() + self.target_entropy) * rows.mask).sum() / count)
+        )
         with torch.no_grad():
             for old, new in zip(self.target.parameters(), self.critic.parameters(), strict=True):
                 old.mul_(1 - TAU).add_(TAU * new)

@@ -1,4 +1,6 @@
-"""The policy that acts in every row, GRU-128 with three layers of 128, and what stands in for it where only environments are measured."""
+"""The policy that acts in every row, GRU-128 with three layers of 128, and what stands in for it where only
+environments are measured.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,16 @@ def make_agent(family: TaskFamily) -> Agent:
     algorithm, memory = ALGORITHMS["SAC"], MEMORIES["GRU"]
     config = AgentConfig(arch=Arch.Memory, hidden=[128, 128, 128])
     layout = Layout(family.spec, with_flag=True)
-    spec = AgentSpec(layout.obs_space, family.spec.action_space, config, memory, memory.Config(hidden_size=128))
+    spec = AgentSpec(
+        layout.obs_space, family.spec.action_space, config, memory, memory.Config(hidden_size=128)
+    )
     return algorithm.make_agent(algorithm.Config(), spec)
 
 
 class Loop:
-    """The same agent before environments that know nothing of trials: it carries memory, previous action and reward itself."""
+    """The same agent before environments that know nothing of trials: it carries memory, previous action and
+    reward itself.
+    """
 
     def __init__(self, agent: Agent, family: TaskFamily, num_envs: int) -> None:
         self._agent, self._state = agent, agent.initial_state(num_envs)
@@ -45,7 +51,12 @@ class Loop:
         self._obs[:, : self._inner] = obs
         self._reward[:] = reward
         self._start[:] = start
-        rows = PolicyRows(*(torch.from_numpy(part) for part in (self._obs, self._reward, self._action, self._start, self._start)))
+        rows = PolicyRows(
+            *(
+                torch.from_numpy(part)
+                for part in (self._obs, self._reward, self._action, self._start, self._start)
+            )
+        )
         noise = torch.from_numpy(self._rng.standard_normal(self._action.shape, np.float32))
         with torch.inference_mode():
             action, _, self._state = self._agent.act(rows, self._state, noise)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-PARTS = {"env": "env busy", "slowest": "slowest", "hand_over": "hand-over", "inference": "inference", "bookkeeping": "bookkeeping"}
+PARTS = {
+    "env": "env busy",
+    "slowest": "slowest",
+    "hand_over": "hand-over",
+    "inference": "inference",
+    "bookkeeping": "bookkeeping",
+}
 WIDTH = 46
 QUIET = 0.97
 """A core that is ours for less of the time is not quiet."""
@@ -18,19 +24,26 @@ def rate_of(table: dict[str, Any], part: str) -> float | None:
 
 def table_text(table: dict[str, Any]) -> str:
     """One table."""
-    against = {"x EnvPool": rate_of(table, "EnvPool"), "x Async": rate_of(table, "AsyncVectorEnv"), "x loop": rate_of(table, "batch-1")}
+    against = {
+        "x EnvPool": rate_of(table, "EnvPool"),
+        "x Async": rate_of(table, "AsyncVectorEnv"),
+        "x loop": rate_of(table, "batch-1"),
+    }
     lines = [
         "",
         table["title"],
         f"one env-step: {table['env_us']:.3g} us of the bare environment, {table['inference_us']:.3g} us of inference; limit = {table['limit_is']}",
-        f"{'':{WIDTH}}{'env-steps/s':>12}{'of limit':>10}" + "".join(f"{name:>11}" for name, rate in against.items() if rate),
+        f"{'':{WIDTH}}{'env-steps/s':>12}{'of limit':>10}"
+        + "".join(f"{name:>11}" for name, rate in against.items() if rate),
     ]
     for name, rate in sorted(table["env_steps_per_s"].items(), key=lambda item: -item[1]):
         ratios = "".join(f"{rate / other:11.2f}" for other in against.values() if other)
         lines.append(f"{name:{WIDTH}}{rate:12,.0f}{rate / table['limit']:10.2f}{ratios}")
     lines.append(f"{'limit':{WIDTH}}{table['limit']:12,.0f}")
     if table["share_of_cores"] < QUIET:
-        lines.append(f"DISTURBED: other programs took up to {1 - table['share_of_cores']:.0%} of a core while the limit was measured.")
+        lines.append(
+            f"DISTURBED: other programs took up to {1 - table['share_of_cores']:.0%} of a core while the limit was measured."
+        )
     lines += [f"{name:{WIDTH}}{sentence}" for name, sentence in table["failed"].items()]
     lines += [f"{name}: {note}" for name, note in table["notes"].items()]
     return "\n".join([*lines, *_breakdown_lines(table)])
@@ -40,15 +53,26 @@ def _breakdown_lines(table: dict[str, Any]) -> Iterator[str]:
     """Where a round's time goes, in percent."""
     if not table["breakdown"]:
         return
-    yield f"{'where a round goes (%), in a profiled run':{WIDTH}}" + "".join(f"{title:>13}" for title in PARTS.values()) + f"{'us a round':>13}"
+    yield (
+        f"{'where a round goes (%), in a profiled run':{WIDTH}}"
+        + "".join(f"{title:>13}" for title in PARTS.values())
+        + f"{'us a round':>13}"
+    )
     for name, shares in table["breakdown"].items():
-        yield f"{name:{WIDTH}}" + "".join(f"{100 * shares[part]:13.1f}" for part in PARTS) + f"{shares['round_us']:13,.0f}"
+        yield (
+            f"{name:{WIDTH}}"
+            + "".join(f"{100 * shares[part]:13.1f}" for part in PARTS)
+            + f"{shares['round_us']:13,.0f}"
+        )
 
 
 def targets_text(targets: list[dict[str, Any]]) -> str:
     """What was to be reached, and what was."""
     measured = [one for one in targets if one["reached"] is not None]
     lines = ["", f"{'Targets':76}{'wanted':>7}{'reached':>9}"]
-    lines += [f"{one['target']:76}{one['wanted']:7.2f}{one['reached']:9.2f}  {'met' if one['met'] else 'NOT MET':8} {one['by']}" for one in measured]
+    lines += [
+        f"{one['target']:76}{one['wanted']:7.2f}{one['reached']:9.2f}  {'met' if one['met'] else 'NOT MET':8} {one['by']}"
+        for one in measured
+    ]
     unknown = len(targets) - len(measured)
     return "\n".join([*lines, *([f"{unknown} more were not measured in this run."] if unknown else [])])

@@ -90,11 +90,18 @@ class Bench:
             raise ModuleNotFoundError(f"there is no backend {setting.backend!r}")
         make = table.case.coroutines if setting.coroutines and table.case.coroutines else table.case.family
         family, self.setting, self.table, self.note = make(), setting, table, ""
-        config, workers = config or BackendConfig(name=setting.backend, threads=setting.threads), setting.workers
+        config, workers = (
+            config or BackendConfig(name=setting.backend, threads=setting.threads),
+            setting.workers,
+        )
         if setting.backend == "auto":
             act = act_once(agent, family, table.slots) if agent is not None else None
             choice = choose(family, config, table.slots, act=act)
-            config, workers, self.note = choice.backend, choice.num_workers, f"{choice.reason} ({choice.num_workers} workers)"
+            config, workers, self.note = (
+                choice.backend,
+                choice.num_workers,
+                f"{choice.reason} ({choice.num_workers} workers)",
+            )
         self.backend, self.workers = config.name, workers
         self.manager = ParallelEnvManager(
             TimedFamily(family) if timed else family,
@@ -113,7 +120,13 @@ class Bench:
         """Run for so many seconds from the first round; env-steps per second."""
         return self.watched(seconds, self.replay).rate
 
-    def watched(self, seconds: float, sink: Any, watch: Stopwatch | None = None, on_round: Callable[[], None] = lambda: None) -> Span:
+    def watched(
+        self,
+        seconds: float,
+        sink: Any,
+        watch: Stopwatch | None = None,
+        on_round: Callable[[], None] = lambda: None,
+    ) -> Span:
         """What happened in so many seconds; `on_round` is called at the first round and at every later one."""
         span = Span()
 
@@ -181,7 +194,7 @@ def make_replay(family: TaskFamily, slots: int) -> Replay:
     )
 
 
-# -- where a round's time goes ---------------------------------------------------------------------------------------------------------------
+# -- where a round's time goes -------------------------------------------------------------------------------
 
 
 @dataclass
@@ -195,7 +208,14 @@ class _Phases:
         if self.inner is not None:
             self.inner.reserve(n)
 
-    def write(self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Rows, slots: NDArray[np.int64], *said: Any) -> None:
+    def write(
+        self,
+        trials: NDArray[np.int64],
+        times: NDArray[np.int64],
+        rows: Rows,
+        slots: NDArray[np.int64],
+        *said: Any,
+    ) -> None:
         self.stamps.append(rows.info[slots, -len(STAMPS) :])
         if self.inner is not None:
             self.inner.write(trials, times, rows, slots, *said)
@@ -209,12 +229,15 @@ class _Phases:
             self.inner.discard(started)
 
 
-def breakdown(table: Table, setting: Setting, agent: Agent | None, replay: Replay | None, seconds: float) -> dict[str, float]:
+def breakdown(
+    table: Table, setting: Setting, agent: Agent | None, replay: Replay | None, seconds: float
+) -> dict[str, float]:
     """Shares of a round, from a run of its own whose environments tell when they worked.
 
-    env: what the environments would take if no core (or waiting slot) ever idled between the first one's begin and the last one's end; slowest:
-    the rest of that time; hand_over: the rest of the calls to the backend; inference: acting; bookkeeping: all else, the replay included. With
-    two groups only what is not hidden behind acting counts.
+    env: what the environments would take if no core (or waiting slot) ever idled between the first one's
+    begin and the last one's end; slowest: the rest of that time; hand_over: the rest of the calls to the
+    backend; inference: acting; bookkeeping: all else, the replay included. With two groups only what is not
+    hidden behind acting counts.
     """
     bench = Bench(table, setting, agent, replay, timed=True)
     try:
@@ -232,15 +255,28 @@ def breakdown(table: Table, setting: Setting, agent: Agent | None, replay: Repla
         env += visible * share
         slowest += visible * (1.0 - share)
     total, inference = span.seconds, acting[-1] - acting[0]
-    seconds_of = {"env": env, "slowest": slowest, "hand_over": max(0.0, inside.total - env - slowest), "inference": inference}
+    seconds_of = {
+        "env": env,
+        "slowest": slowest,
+        "hand_over": max(0.0, inside.total - env - slowest),
+        "inference": inference,
+    }
     seconds_of["bookkeeping"] = max(0.0, total - sum(seconds_of.values()))
-    return {**{name: value / total for name, value in seconds_of.items()}, "round_us": 1e6 * total / span.rounds, "env_steps_per_s": span.rate}
+    return {
+        **{name: value / total for name, value in seconds_of.items()},
+        "round_us": 1e6 * total / span.rounds,
+        "env_steps_per_s": span.rate,
+    }
 
 
 def _merged(rounds: list[NDArray[np.float64]], bench: Bench) -> list[tuple[float, float, float]]:
-    """(begin, end, busy seconds) of the stretches in which environments worked: a round each, unless those of two groups overlap."""
+    """(begin, end, busy seconds) of the stretches in which environments worked: a round each, unless those of
+    two groups overlap.
+    """
     found: list[tuple[float, float, float]] = []
-    for first, last, busy in sorted((stamps[:, 0].min(), stamps[:, 1].max(), _busy(stamps, bench)) for stamps in rounds if len(stamps)):
+    for first, last, busy in sorted(
+        (stamps[:, 0].min(), stamps[:, 1].max(), _busy(stamps, bench)) for stamps in rounds if len(stamps)
+    ):
         if found and first < found[-1][1]:
             before = found.pop()
             first, last, busy = before[0], max(before[1], last), before[2] + busy

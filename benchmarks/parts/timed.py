@@ -1,4 +1,6 @@
-"""Environments that say when they were stepped: three more infos in every row, for a profile of a backend; imports no torch."""
+"""Environments that say when they were stepped: three more infos in every row, for a profile of a backend;
+imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from envs.async_shard import AsyncShard
 from envs.base import Rows, Shard, TaskFamily
 
 STAMPS = ("begin", "end", "cpu")
-"""The added infos: clock readings around the call that made the row, and the seconds of CPU that its thread took for it."""
+"""The added infos: clock readings around the call that made the row, and the seconds of CPU that its thread
+took for it.
+"""
 
 
 class TimedFamily(TaskFamily):

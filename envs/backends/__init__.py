@@ -1,7 +1,9 @@
-"""Backends: how slots are stepped. One file each, one contract (`base.py`); `serial` is the reference that the others must equal.
+"""Backends: how slots are stepped. One file each, one contract (`base.py`); `serial` is the reference that
+the others must equal.
 
-A backend places shards and moves rows; it knows nothing of trials, tasks' meaning or learning. To add one: a file with a subclass of
-`Backend`, and a line in the registry below. The tests over the registry are then its tests.
+A backend places shards and moves rows; it knows nothing of trials, tasks' meaning or learning. To add one: a
+file with a subclass of `Backend`, and a line in the registry below. The tests over the registry are then its
+tests.
 """
 
 from envs.backends.base import Backend

@@ -1,7 +1,9 @@
-"""backend=auto: measure a few of a family's environments for a moment, and pick what should step them fastest on this machine.
+"""backend=auto: measure a few of a family's environments for a moment, and pick what should step them fastest
+on this machine.
 
-It picks the backend and, where not given, the workers; never the slots, the groups or anything else that changes the data. The environments
-are measured in a worker process that is then thrown away: what raises, hangs or dies there does so without the trainer, and in bounded time.
+It picks the backend and, where not given, the workers; never the slots, the groups or anything else that
+changes the data. The environments are measured in a worker process that is then thrown away: what raises,
+hangs or dies there does so without the trainer, and in bounded time.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of one step of all slots: of the wall clock, of this thread's CPU, and with the family's own threads."""
+    """Seconds of one step of all slots: of the wall clock, of this thread's CPU, and with the family's own
+    threads.
+    """
 
     wall: float
     cpu: float
@@ -68,7 +72,9 @@ def choose(
     num_groups: int = 1,
     act: Callable[[], object] | None = None,
 ) -> Choice:
-    """What should step `num_slots` slots fastest, beside a policy that `act` calls once; what is given is obeyed."""
+    """What should step `num_slots` slots fastest, beside a policy that `act` calls once; what is given is
+    obeyed.
+    """
     most, cores = num_slots // num_groups, available_cores()
     if config.name in ("serial", "asyncio"):
         return Choice(config, 1, "")
@@ -85,10 +91,25 @@ def choose(
     if config.name == "thread":
         waits, own = costs.cpu < WAITS * costs.wall, costs.threaded < WORTH * costs.wall
         return Choice(config, min(most, MOST_THREADS) if waits else 1 if own else min(cores, most), "")
-    return decide(costs, config, num_slots, num_workers=num_workers, num_groups=num_groups, act=0.0 if act is None else seconds_of(act).wall)
+    return decide(
+        costs,
+        config,
+        num_slots,
+        num_workers=num_workers,
+        num_groups=num_groups,
+        act=0.0 if act is None else seconds_of(act).wall,
+    )
 
 
-def decide(costs: Costs, config: BackendConfig, num_slots: int, *, num_workers: int | None, num_groups: int, act: float) -> Choice:
+def decide(
+    costs: Costs,
+    config: BackendConfig,
+    num_slots: int,
+    *,
+    num_workers: int | None,
+    num_groups: int,
+    act: float,
+) -> Choice:
     """The choice that follows from these costs."""
     most, apart = num_slots // num_groups, config.max_worker_memory is not None
     step = f"a step of {num_slots} slots takes {_text(costs.wall)}"
@@ -107,7 +128,11 @@ def decide(costs: Costs, config: BackendConfig, num_slots: int, *, num_workers: 
     here = config.min_ready is None and not apart
     if num_workers is None and here and (WORTH * alone <= spread or workers == 1):
         own = costs.threaded < WORTH * costs.wall
-        why = f"{_text(costs.threaded)} with the family's own threads" if own else "which is not worth a hand-over to processes"
+        why = (
+            f"{_text(costs.threaded)} with the family's own threads"
+            if own
+            else "which is not worth a hand-over to processes"
+        )
         return _choice(config, "serial", 1, f"{step}, {why}; {beside}")
     if workers == 1 and here:
         return _choice(config, "serial", 1, "one worker steps in this process")
@@ -116,21 +141,30 @@ def decide(costs: Costs, config: BackendConfig, num_slots: int, *, num_workers: 
 
 def _choice(config: BackendConfig, name: str, workers: int, reason: str) -> Choice:
     threads = config.threads if name in ("serial", "thread") else None
-    return Choice(replace(config, name=name, threads=threads), workers, f"backend=auto: {name}, since {reason}")
+    return Choice(
+        replace(config, name=name, threads=threads), workers, f"backend=auto: {name}, since {reason}"
+    )
 
 
 def _unmeasured(error: Exception, config: BackendConfig, given: int | None, workers: int) -> Choice:
-    """The choice where nothing is known: worker processes, which contain faults; this process where they cannot be, and were not asked for."""
+    """The choice where nothing is known: worker processes, which contain faults; this process where they
+    cannot be, and were not asked for.
+    """
     if config.name == "thread":
         return Choice(config, workers, "")
     why = shorten(str(error).splitlines()[0], 300)
     if isinstance(error, MeasurementError):
         return _choice(config, "process", given or workers, f"{why}: worker processes contain faults")
     asked = given not in (None, 1) or config.min_ready is not None or config.max_worker_memory is not None
-    return _choice(config, "process" if asked else "serial", given or (workers if asked else 1), f"it could not be measured in a worker: {why}")
+    return _choice(
+        config,
+        "process" if asked else "serial",
+        given or (workers if asked else 1),
+        f"it could not be measured in a worker: {why}",
+    )
 
 
-# -- measuring, from the trainer ---------------------------------------------------------------------------------------------------------------
+# -- measuring, from the trainer -----------------------------------------------------------------------------
 
 
 class MeasurementError(RuntimeError):
@@ -138,14 +172,19 @@ class MeasurementError(RuntimeError):
 
 
 def measure(family: TaskFamily, config: BackendConfig, num_slots: int) -> Costs:
-    """Step a few slots for a moment, in a worker process. A `BackendError` if there can be none, a `MeasurementError` for all that goes wrong."""
+    """Step a few slots for a moment, in a worker process. A `BackendError` if there can be none, a
+    `MeasurementError` for all that goes wrong.
+    """
     allowed = min(DEADLINE_S, config.construct_timeout_s + config.call_timeout_s)
     due = perf_counter() + allowed
     measurement = Measurement(family, num_slots, config.threads or available_cores())
     one = np.array([0])
     try:
         started = ProcessBackend(
-            [Block(measurement, 0, 1)], Layout(measurement.spec), num_workers=1, config=replace(config, construct_timeout_s=allowed)
+            [Block(measurement, 0, 1)],
+            Layout(measurement.spec),
+            num_workers=1,
+            config=replace(config, construct_timeout_s=allowed),
         )
         with closing(started) as backend:
             commands = Commands.empty(backend.rows)
@@ -159,22 +198,28 @@ def measure(family: TaskFamily, config: BackendConfig, num_slots: int) -> Costs:
         raise MeasurementError(f"measuring it took more than {allowed:g} s") from error
     if faults:
         what = faults[0].sentence.removeprefix("raised ").removeprefix("was lost: ")
-        raise MeasurementError(f"measuring it {f'failed ({what})' if perf_counter() < due else f'took more than {allowed:g} s'}")
+        raise MeasurementError(
+            f"measuring it {f'failed ({what})' if perf_counter() < due else f'took more than {allowed:g} s'}"
+        )
     assert isinstance(obs, np.ndarray)
     wall, cpu, threaded, waits_in_coroutines = obs[0].tolist()
     return Costs(wall, cpu, threaded, bool(waits_in_coroutines))
 
 
-# -- measuring, in the worker ------------------------------------------------------------------------------------------------------------------
+# -- measuring, in the worker --------------------------------------------------------------------------------
 
 
 class Measurement(TaskFamily):
-    """A family of one slot whose reset measures another family and whose observation is what that costs: any backend can run it."""
+    """A family of one slot whose reset measures another family and whose observation is what that costs: any
+    backend can run it.
+    """
 
     def __init__(self, family: TaskFamily, num_slots: int, threads: int) -> None:
         super().__init__(EnvConfig())
         self.family, self.num_slots, self.threads = family, num_slots, threads
-        self.spec = EnvSpec("measurement", spaces.Box(0.0, np.inf, (4,), np.float64), spaces.Box(0.0, 1.0, (1,)), task_dim=1)
+        self.spec = EnvSpec(
+            "measurement", spaces.Box(0.0, np.inf, (4,), np.float64), spaces.Box(0.0, 1.0, (1,)), task_dim=1
+        )
 
     def __call__(self) -> TaskFamily:
         return self
@@ -207,14 +252,19 @@ class Seconds(NamedTuple):
 
 
 def costs_of(family: TaskFamily, num_slots: int, threads: int) -> Costs:
-    """What a step of all slots costs, judged by one slot and by a few: in this thread alone, and with the family's own threads."""
+    """What a step of all slots costs, judged by one slot and by a few: in this thread alone, and with the
+    family's own threads.
+    """
     one, kind, build_s = _stepping(family, 1, 1)
     in_coroutines, few = issubclass(kind, AsyncShard), min(FEW, num_slots)
     if few == 1 or one.wall > SLOW_S or build_s > SLOW_BUILD_S:
         wall, cpu = one if in_coroutines else (num_slots * one.wall, num_slots * one.cpu)
         return Costs(wall, cpu, wall, in_coroutines)
     some = _stepping(family, few, 1)[0]
-    wall, cpu = (first + max(0.0, last - first) / (few - 1) * (num_slots - 1) for first, last in zip(one, some, strict=True))
+    wall, cpu = (
+        first + max(0.0, last - first) / (few - 1) * (num_slots - 1)
+        for first, last in zip(one, some, strict=True)
+    )
     if threads == 1 or cpu <= WAITS * wall:
         return Costs(wall, cpu, wall, in_coroutines)
     ratio = _stepping(family, few, min(threads, few))[0].wall / some.wall
@@ -223,7 +273,9 @@ def costs_of(family: TaskFamily, num_slots: int, threads: int) -> Costs:
 
 
 def with_threads(ratio: float, few: int, many: int) -> float:
-    """The part of its time that a step takes with many threads, by Amdahl's law, when it takes `ratio` of it with a few."""
+    """The part of its time that a step takes with many threads, by Amdahl's law, when it takes `ratio` of it
+    with a few.
+    """
     if many == few:
         return ratio
     shared = min(max((1 - ratio) / (1 - 1 / few), 0.0), 1.0)
@@ -258,7 +310,9 @@ def _stepping(family: TaskFamily, num_slots: int, threads: int) -> tuple[Seconds
 
 
 def seconds_of(call: Callable[[], object]) -> Seconds:
-    """What a call takes: the median of a moment of calls, or the first one if that takes longer than the moment."""
+    """What a call takes: the median of a moment of calls, or the first one if that takes longer than the
+    moment.
+    """
     first = _timed(call)
     if first.wall > MOMENT_S:
         return first

@@ -30,29 +30,53 @@ class StartMethod(Enum):
     fork = "fork"
 
 
-# What happens when an environment raises, hangs or dies. `restart` builds it anew and re-runs its trial from its key, so that the data is that
-# of a run without the fault; `drop` builds it anew and gives the trial up; `raise` stops with one named error. (A class cannot spell `raise`.)
+# What happens when an environment raises, hangs or dies. `restart` builds it anew and re-runs its trial from
+# its key, so that the data is that of a run without the fault; `drop` builds it anew and gives the trial up;
+# `raise` stops with one named error. (A class cannot spell `raise`.)
 OnFault = Enum("OnFault", {"restart": "restart", "drop": "drop", "raise": "raise"})
 
 
 @dataclass
 class BackendConfig:
-    """How the slots are stepped; nothing here changes the data (but for `min_ready` and `on_fault=drop`, which deterministic=true refuses)."""
+    """How the slots are stepped; nothing here changes the data (but for `min_ready` and `on_fault=drop`,
+    which deterministic=true refuses).
+    """
 
-    name: str = option("auto", "serial, process, pipe, thread, asyncio, or auto: what a short measurement finds fastest")
-    threads: int | None = option(None, "threads inside a shard (serial, thread), for families that can use them; null: one per core", low=1)
+    name: str = option(
+        "auto", "serial, process, pipe, thread, asyncio, or auto: what a short measurement finds fastest"
+    )
+    threads: int | None = option(
+        None,
+        "threads inside a shard (serial, thread), for families that can use them; null: one per core",
+        low=1,
+    )
     min_ready: int | None = option(
-        None, "go on as soon as so many slots are ready, first come first served (not on serial); null waits for all", low=1
+        None,
+        "go on as soon as so many slots are ready, first come first served (not on serial); null waits for all",
+        low=1,
     )
-    on_fault: OnFault = option(OnFault.restart, "restart: build anew and re-run the trial from its key; drop: give the trial up; raise: stop")
-    fault_budget: int = option(5, "restarts that a slot may need within ten minutes before the run stops", low=0)
+    on_fault: OnFault = option(
+        OnFault.restart,
+        "restart: build anew and re-run the trial from its key; drop: give the trial up; raise: stop",
+    )
+    fault_budget: int = option(
+        5, "restarts that a slot may need within ten minutes before the run stops", low=0
+    )
     max_worker_memory: int | None = option(
-        None, "megabytes that a worker process may take before it is built anew, for environments that leak (process, pipe)", low=1
+        None,
+        "megabytes that a worker process may take before it is built anew, for environments that leak (process, pipe)",
+        low=1,
     )
-    start_method: StartMethod = option(StartMethod.auto, "how worker processes start: auto, forkserver, spawn or fork")
-    construct_timeout_s: float = option(120.0, "how long the workers may take to build their environments", above=0)
+    start_method: StartMethod = option(
+        StartMethod.auto, "how worker processes start: auto, forkserver, spawn or fork"
+    )
+    construct_timeout_s: float = option(
+        120.0, "how long the workers may take to build their environments", above=0
+    )
     call_timeout_s: float = option(
-        60.0, "how long a step or reset of all the slots of one worker may take; serial, in this process, cannot keep a deadline", above=0
+        60.0,
+        "how long a step or reset of all the slots of one worker may take; serial, in this process, cannot keep a deadline",
+        above=0,
     )
     close_timeout_s: float = option(5.0, "how long a worker may take to stop before it is killed", above=0)
 
@@ -79,11 +103,18 @@ class Commands:
     def empty(cls, rows: Rows) -> Commands:
         """Commands for the slots of `rows`."""
         num_slots = len(rows.reward)
-        return cls(np.zeros(num_slots, np.bool_), np.zeros_like(rows.prev_action), np.zeros_like(rows.task), np.zeros(num_slots, np.uint64))
+        return cls(
+            np.zeros(num_slots, np.bool_),
+            np.zeros_like(rows.prev_action),
+            np.zeros_like(rows.task),
+            np.zeros(num_slots, np.uint64),
+        )
 
     def part(self, start: int, stop: int) -> Commands:
         """Views of slots start..stop."""
-        return Commands(self.reset[start:stop], self.action[start:stop], self.task[start:stop], self.seed[start:stop])
+        return Commands(
+            self.reset[start:stop], self.action[start:stop], self.task[start:stop], self.seed[start:stop]
+        )
 
 
 @dataclass(frozen=True)
@@ -109,7 +140,8 @@ class Segment:
 class Fault:
     """What went wrong in some slots: the sentence says it, the traceback is the original one as text.
 
-    `lost` are all slots whose environments are gone with it (at least `slots`): they must be restored before they are posted again.
+    `lost` are all slots whose environments are gone with it (at least `slots`): they must be restored before
+    they are posted again.
     """
 
     slots: tuple[int, ...]
@@ -127,21 +159,32 @@ MESSAGE_LIMIT, TRACE_LIMIT = 8_000, 24_000
 
 def shorten(text: str, room: int) -> str:
     """The text, without its middle if it is longer than so many characters."""
-    return text if len(text) <= room else f"{text[: room // 2]}\n... {len(text) - room} characters left out ...\n{text[-(room // 2) :]}"
+    return (
+        text
+        if len(text) <= room
+        else f"{text[: room // 2]}\n... {len(text) - room} characters left out ...\n{text[-(room // 2) :]}"
+    )
 
 
 def raised(error: BaseException, slots: tuple[int, ...], lost: tuple[int, ...], first: int = 0) -> Fault:
-    """The fault of an environment that raised this in our own process, while it ran these slots; a `SlotError` counts from `first`."""
+    """The fault of an environment that raised this in our own process, while it ran these slots; a
+    `SlotError` counts from `first`.
+    """
     report = traceback.TracebackException.from_exception(error)  # also of errors whose own text cannot be had
     culprit = error.slot + first if isinstance(error, SlotError) else -1
     culprits = (culprit,) if culprit in slots else slots
     return Fault(
-        culprits, f"raised {type(error).__name__}: {shorten(str(report), MESSAGE_LIMIT)}", shorten("".join(report.format()), TRACE_LIMIT), lost
+        culprits,
+        f"raised {type(error).__name__}: {shorten(str(report), MESSAGE_LIMIT)}",
+        shorten("".join(report.format()), TRACE_LIMIT),
+        lost,
     )
 
 
 class BackendError(RuntimeError):
-    """The backend could not be started; its text is one sentence for the user, with the worker's traceback where there is one."""
+    """The backend could not be started; its text is one sentence for the user, with the worker's traceback
+    where there is one.
+    """
 
 
 def not_built(faults: Sequence[Fault]) -> BackendError:
@@ -159,7 +202,9 @@ def not_built(faults: Sequence[Fault]) -> BackendError:
 def not_drawn(slot: int, fault: Fault, *, lost: bool) -> RuntimeError:
     """Why there is no picture; `lost`: the environment is gone."""
     then = " (It is built anew at the next step or reset, unless on_fault=raise.)" if lost else ""
-    return RuntimeError(f"The picture of slot {slot} could not be drawn: the environment {fault.sentence}{then}\n{fault.traceback}".rstrip())
+    return RuntimeError(
+        f"The picture of slot {slot} could not be drawn: the environment {fault.sentence}{then}\n{fault.traceback}".rstrip()
+    )
 
 
 class Backend(ABC):
@@ -175,7 +220,15 @@ class Backend(ABC):
     """Set by whoever is about to close it: a wait that another thread is in should end now, with an error."""
 
     @abstractmethod
-    def __init__(self, blocks: Sequence[Block], layout: Layout, *, num_workers: int, num_groups: int = 1, config: BackendConfig) -> None: ...
+    def __init__(
+        self,
+        blocks: Sequence[Block],
+        layout: Layout,
+        *,
+        num_workers: int,
+        num_groups: int = 1,
+        config: BackendConfig,
+    ) -> None: ...
 
     @property
     @abstractmethod
@@ -187,18 +240,23 @@ class Backend(ABC):
         """Start the commands of these slots (sorted, none of them pending); returns at once."""
 
     @abstractmethod
-    def wait(self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None) -> tuple[NDArray[np.int64], list[Fault]]:
-        """Wait for posted slots: (those whose rows are there, what went wrong). All of them, or at least `min_ready`.
+    def wait(
+        self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None
+    ) -> tuple[NDArray[np.int64], list[Fault]]:
+        """Wait for posted slots: (those whose rows are there, what went wrong). All of them, or at least
+        `min_ready`.
 
-        After a fault that names any of them, none of the slots that it lost is pending, and their rows may hold anything.
+        After a fault that names any of them, none of the slots that it lost is pending, and their rows may
+        hold anything.
         """
 
     @abstractmethod
     def restore(self, slots: NDArray[np.int64], timeout: float) -> list[Fault]:
-        """Build the environments of these lost slots anew, as they were before their first reset; what went wrong with that.
+        """Build the environments of these lost slots anew, as they were before their first reset; what went
+        wrong with that.
 
-        Every slot that a fault lost together with them is among them. Whatever may still run of the old ones is ended or cut off first, so
-        that a late answer is never taken for a new one.
+        Every slot that a fault lost together with them is among them. Whatever may still run of the old ones
+        is ended or cut off first, so that a late answer is never taken for a new one.
         """
 
     @abstractmethod
@@ -221,7 +279,9 @@ def split_evenly(total: int, parts: int) -> list[tuple[int, int]]:
 
 
 def segments_of(blocks: Sequence[Block], num_workers: int, num_groups: int = 1) -> list[Segment]:
-    """Who steps which slots, in the order of the slots: the groups cut the slots, and every worker has a part of every group."""
+    """Who steps which slots, in the order of the slots: the groups cut the slots, and every worker has a part
+    of every group.
+    """
     found: list[Segment] = []
     for group, (first, last) in enumerate(split_evenly(blocks[-1].stop, num_groups)):
         for worker, (start, stop) in enumerate(split_evenly(last - first, num_workers)):
@@ -237,20 +297,29 @@ def cut_blocks(blocks: Sequence[Block], start: int, stop: int) -> list[Block]:
 
 
 def _surely_finite(values: NDArray[Any]) -> bool:
-    """Whether the sum of their squares is below the limit, so that all of them are: found in a quarter of the time that a look at each takes."""
+    """Whether the sum of their squares is below the limit, so that all of them are: found in a quarter of the
+    time that a look at each takes.
+    """
     return values.size <= FEW and values.itemsize >= 4 and bool(np.vdot(values, values) <= FLOAT32_MAX)
 
 
 class ShardHost:
-    """The shards of some blocks, stepped one after the other: what a serial backend is, and what runs in every worker.
+    """The shards of some blocks, stepped one after the other: what a serial backend is, and what runs in
+    every worker.
 
-    No reward and no observation that is not finite leaves it: that is a `SlotError`, like any other failure of an environment.
+    No reward and no observation that is not finite leaves it: that is a `SlotError`, like any other failure
+    of an environment.
     """
 
-    def __init__(self, blocks: Sequence[Block], layout: Layout, rows: Rows, threads: int = 1, *, first: int = 0) -> None:
+    def __init__(
+        self, blocks: Sequence[Block], layout: Layout, rows: Rows, threads: int = 1, *, first: int = 0
+    ) -> None:
         """`first`: what its slot 0 is called elsewhere."""
         self._first = first
-        self._places = [(block.start, block.stop, block.factory().make_shard(block.stop - block.start, threads)) for block in blocks]
+        self._places = [
+            (block.start, block.stop, block.factory().make_shard(block.stop - block.start, threads))
+            for block in blocks
+        ]
         self._rows = rows
         self._start, self._stop = blocks[0].start, blocks[-1].stop
         own = layout.part(rows, self._start, self._stop)
@@ -299,7 +368,9 @@ class ShardHost:
         self.check(slots)
 
     def check(self, slots: NDArray[np.int64]) -> None:
-        """Refuse what is no number in float32, which agents read; one look at all slots of an array is cheaper than picking the stepped ones."""
+        """Refuse what is no number in float32, which agents read; one look at all slots of an array is
+        cheaper than picking the stepped ones.
+        """
         for values in self._checked:
             if _surely_finite(values) or (np.abs(values) <= FLOAT32_MAX).all():  # NaN is not
                 continue
@@ -307,7 +378,10 @@ class ShardHost:
             bad = slots[~(np.abs(mine) <= FLOAT32_MAX).all(1)]
             if len(bad):
                 what = "reward" if values.ndim == 1 else "observation"
-                raise SlotError(int(bad[0]), f"the {what} is not finite (in float32): {values[bad[0] - self._start].tolist()}")
+                raise SlotError(
+                    int(bad[0]),
+                    f"the {what} is not finite (in float32): {values[bad[0] - self._start].tolist()}",
+                )
 
     def _own(self, slots: NDArray[np.int64]) -> Iterator[tuple[int, Shard, slice]]:
         """(first slot, shard, its part of `slots`) of every shard that has some of the sorted `slots`."""
@@ -324,7 +398,9 @@ class ShardHost:
         start, _, shard = next(place for place in self._places if place[0] <= slot < place[1])
         return shard.render(slot - start)
 
-    def close(self, catching: type[BaseException] | tuple[type[BaseException], ...] = (Exception, SystemExit)) -> None:
+    def close(
+        self, catching: type[BaseException] | tuple[type[BaseException], ...] = (Exception, SystemExit)
+    ) -> None:
         """Close every shard; one that fails to is reported and does not keep the others open.
 
         Where no Ctrl-C of the user can arrive, everything is to be caught.
@@ -333,5 +409,10 @@ class ShardHost:
             try:
                 shard.close()
             except catching:
-                _log.warning("The environments of slots %d to %d failed to close.", self._first + start, self._first + stop - 1, exc_info=True)
+                _log.warning(
+                    "The environments of slots %d to %d failed to close.",
+                    self._first + start,
+                    self._first + stop - 1,
+                    exc_info=True,
+                )
         self._places.clear()

@@ -1,4 +1,6 @@
-"""The serial backend: every shard in this process, one after the other. The reference that all other backends must equal."""
+"""The serial backend: every shard in this process, one after the other. The reference that all other backends
+must equal.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,19 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import Backend, BackendConfig, Block, Commands, Fault, Segment, ShardHost, not_built, not_drawn, raised, segments_of
+from envs.backends.base import (
+    Backend,
+    BackendConfig,
+    Block,
+    Commands,
+    Fault,
+    Segment,
+    ShardHost,
+    not_built,
+    not_drawn,
+    raised,
+    segments_of,
+)
 from envs.backends.surroundings import Surroundings
 from envs.base import Layout
 from utils.machine import available_cores
@@ -17,9 +31,19 @@ from utils.machine import available_cores
 class SerialBackend(Backend):
     """Steps when asked to wait, so that `post` returns at once here too."""
 
-    def __init__(self, blocks: Sequence[Block], layout: Layout, *, num_workers: int, num_groups: int = 1, config: BackendConfig) -> None:
+    def __init__(
+        self,
+        blocks: Sequence[Block],
+        layout: Layout,
+        *,
+        num_workers: int,
+        num_groups: int = 1,
+        config: BackendConfig,
+    ) -> None:
         if num_workers > 1:
-            raise ValueError(f"The serial backend works in this process; num_workers={num_workers} needs another backend.")
+            raise ValueError(
+                f"The serial backend works in this process; num_workers={num_workers} needs another backend."
+            )
         self._threads = config.threads or available_cores()
         self._layout = layout
         self.rows = layout.allocate(blocks[-1].stop)
@@ -52,9 +76,13 @@ class SerialBackend(Backend):
         if len(self._segments) == 1:
             self._posted.append((slots, commands))
         else:
-            self._posted += [(part, commands) for part in np.split(slots, np.searchsorted(slots, self._edges)) if len(part)]
+            self._posted += [
+                (part, commands) for part in np.split(slots, np.searchsorted(slots, self._edges)) if len(part)
+            ]
 
-    def wait(self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None) -> tuple[NDArray[np.int64], list[Fault]]:
+    def wait(
+        self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None
+    ) -> tuple[NDArray[np.int64], list[Fault]]:
         if self._fresh:
             self._fresh = False
             with self._surroundings.watch("in their first reset"):
@@ -66,7 +94,9 @@ class SerialBackend(Backend):
             if fault is not None:
                 faults.append(fault)
         bad = {slot for fault in faults for slot in fault.lost}
-        return (np.array([slot for slot in slots.tolist() if slot not in bad], np.int64) if bad else slots), faults
+        return (
+            np.array([slot for slot in slots.tolist() if slot not in bad], np.int64) if bad else slots
+        ), faults
 
     def _run(self, slots: NDArray[np.int64], commands: Commands) -> Fault | None:
         number = int(np.searchsorted(self._edges, slots[0], side="right"))

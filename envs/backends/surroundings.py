@@ -16,10 +16,12 @@ _log = logging.getLogger(__name__)
 
 
 class Surroundings:
-    """The working directory, the environment variables, the signal handlers, numpy's global random numbers, the default time-out of sockets.
+    """The working directory, the environment variables, the signal handlers, numpy's global random numbers,
+    the default time-out of sockets.
 
-    `look` before environments run alone, `compare` afterwards: what has changed in between was changed by them. That is done when they are
-    built, first reset and closed, not at every step. One warning is enough. In worker processes nothing of this can reach the trainer.
+    `look` before environments run alone, `compare` afterwards: what has changed in between was changed by
+    them. That is done when they are built, first reset and closed, not at every step. One warning is enough.
+    In worker processes nothing of this can reach the trainer.
     """
 
     def __init__(self) -> None:
@@ -56,7 +58,9 @@ def _look() -> dict[str, Any]:
     return {
         "the working directory": _working_directory(),
         "environment variables": dict(os.environ),
-        "signal handlers": {signal.Signals(number).name: signal.getsignal(number) for number in _named_signals()},
+        "signal handlers": {
+            signal.Signals(number).name: signal.getsignal(number) for number in _named_signals()
+        },
         "numpy's global random numbers": _numpy_state(),
         "the default time-out of sockets": socket.getdefaulttimeout(),
     }

@@ -1,4 +1,6 @@
-"""Third-party Gymnasium environments as a shard: one copy per slot, stepped one after the other, and nothing stored that was not checked."""
+"""Third-party Gymnasium environments as a shard: one copy per slot, stepped one after the other, and nothing
+stored that was not checked.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,18 @@ from envs.interop.spaces import ActionWriter, ObsReader, ValueRefused
 MakeEnv = Callable[[], Any]
 
 FINAL_OBS = ("final_obs", "final_observation", "terminal_observation")
-"""Where environments that reset themselves within the last step put its true observation (Gymnasium since 1.0, before, Stable-Baselines3)."""
+"""Where environments that reset themselves within the last step put its true observation (Gymnasium since
+1.0, before, Stable-Baselines3).
+"""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class TaskSetter:
-    """How an environment is told its task: nothing to tell, `set_task(task)`, `reset(options={"task": task})`, or the reset's seed."""
+    """How an environment is told its task: nothing to tell, `set_task(task)`, `reset(options={"task":
+    task})`, or the reset's seed.
+    """
 
     by: str = "none"
     decode: Callable[[NDArray[np.float64]], Any] = np.copy
@@ -38,9 +44,10 @@ class TaskSetter:
 class GymShard(Shard):
     """Slots of any Gymnasium environment, an instance each.
 
-    Whatever an environment returns is read strictly (envs/interop/spaces.py) before anything of it is stored, and copied then. Every episode is
-    started by `reset(seed=...)`, also where a wrapper has begun one by itself. Of the infos only `info_names` are read; missing ones are 0.
-    Both flags at once are a termination. Each copy is seeded by its episode alone, so that it does not matter which slot plays it.
+    Whatever an environment returns is read strictly (envs/interop/spaces.py) before anything of it is stored,
+    and copied then. Every episode is started by `reset(seed=...)`, also where a wrapper has begun one by
+    itself. Of the infos only `info_names` are read; missing ones are 0. Both flags at once are a termination.
+    Each copy is seeded by its episode alone, so that it does not matter which slot plays it.
     """
 
     def __init__(
@@ -72,7 +79,9 @@ class GymShard(Shard):
             ("action", self._writer.raw, env.action_space),
         ):
             if found != expected:
-                raise RuntimeError(f"The environment has another {name} space each time it is built: {expected}, then {found}.")
+                raise RuntimeError(
+                    f"The environment has another {name} space each time it is built: {expected}, then {found}."
+                )
 
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
         """Start an episode of each of these copies."""
@@ -85,7 +94,9 @@ class GymShard(Shard):
             self._store(slot, *self._read(slot, obs, info))
 
     def _prepare(self, slot: int, task: NDArray[np.float64], seed: int) -> dict[str, Any]:
-        """Tell the environment its task; the arguments of its reset. Seeds get 31 bits, as many as simulators written in C can take."""
+        """Tell the environment its task; the arguments of its reset. Seeds get 31 bits, as many as simulators
+        written in C can take.
+        """
         by = self._task.by
         arguments: dict[str, Any] = {"seed": int(task[0]) if by == "seed" else seed % 2**31}
         if by == "set_task":
@@ -101,7 +112,10 @@ class GymShard(Shard):
         for slot, action in zip(slots.tolist(), self._writer.settle(actions, slots), strict=True):
             result = _run(slot, "step", self._envs[slot].step, action)
             if not (isinstance(result, tuple) and len(result) == 5):
-                raise SlotError(slot, f"step returned {_what(result)}, not (observation, reward, terminated, truncated, info): {_OLD_API}")
+                raise SlotError(
+                    slot,
+                    f"step returned {_what(result)}, not (observation, reward, terminated, truncated, info): {_OLD_API}",
+                )
             obs, reward, terminated, truncated, info = result
             reward = _number(slot, "reward", reward)
             terminated, truncated = _flag(slot, "terminated", terminated), _flag(slot, "truncated", truncated)
@@ -118,7 +132,9 @@ class GymShard(Shard):
         if not isinstance(info, Mapping):
             raise SlotError(slot, f"the info is {_what(info)}, not a dict")
         try:
-            return self._reader.read(obs), [_number(slot, f"info {name!r}", info.get(name, 0.0)) for name in self._info_names]
+            return self._reader.read(obs), [
+                _number(slot, f"info {name!r}", info.get(name, 0.0)) for name in self._info_names
+            ]
         except ValueRefused as error:
             raise SlotError(slot, str(error)) from None
 
@@ -142,8 +158,15 @@ class GymShard(Shard):
                 f"The environment cannot draw here ({told(error)}). If it draws with MuJoCo, then without a screen it needs EGL or OSMesa: "
                 "install one and set MUJOCO_GL=egl or MUJOCO_GL=osmesa before the program starts."
             ) from error
-        if not (isinstance(picture, np.ndarray) and picture.ndim == 3 and picture.shape[2] == 3 and picture.dtype == np.uint8):
-            raise RuntimeError(f"The environment draws no RGB picture: render() returned {_what(picture)}; build it with render_mode='rgb_array'.")
+        if not (
+            isinstance(picture, np.ndarray)
+            and picture.ndim == 3
+            and picture.shape[2] == 3
+            and picture.dtype == np.uint8
+        ):
+            raise RuntimeError(
+                f"The environment draws no RGB picture: render() returned {_what(picture)}; build it with render_mode='rgb_array'."
+            )
         return picture
 
     def close(self) -> None:
@@ -157,7 +180,9 @@ def built_env(make: MakeEnv) -> gymnasium.Env[Any, Any]:
     env = make()
     if isinstance(env, gymnasium.vector.VectorEnv):
         close_env(env)
-        raise TypeError(f"{type(env).__name__} is a vector environment: give a factory of the single environment, of which each slot gets one.")
+        raise TypeError(
+            f"{type(env).__name__} is a vector environment: give a factory of the single environment, of which each slot gets one."
+        )
     if not isinstance(env, gymnasium.Env):
         raise TypeError(
             f"{type(env).__module__}.{type(env).__name__} is no gymnasium.Env: "
@@ -176,8 +201,9 @@ def close_env(env: Any) -> None:
 
 @contextmanager
 def _drawing_without_a_screen() -> Iterator[None]:
-    """Gymnasium's MuJoCo environments ask MUJOCO_GL how to draw, and by default want a screen. Workers that start later do not inherit this:
-    they would load OpenGL."""
+    """Gymnasium's MuJoCo environments ask MUJOCO_GL how to draw, and by default want a screen. Workers that
+    start later do not inherit this: they would load OpenGL.
+    """
     chosen = "MUJOCO_GL" in os.environ or "DISPLAY" in os.environ or platform.system() != "Linux"
     if not chosen:
         os.environ["MUJOCO_GL"] = "egl"
@@ -206,7 +232,9 @@ def _run(slot: int, name: str, function: Callable[..., Any], *args: Any, **kwarg
 
 
 def _of_the_last_row(obs: Any, info: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Observation and info of the end of an episode, where the environment has already begun the next one and gives that one's."""
+    """Observation and info of the end of an episode, where the environment has already begun the next one and
+    gives that one's.
+    """
     final = next((info[key] for key in FINAL_OBS if info.get(key) is not None), None)
     if final is None:
         return obs, info
@@ -215,7 +243,13 @@ def _of_the_last_row(obs: Any, info: Mapping[str, Any]) -> tuple[Any, Any]:
 
 def _what(value: Any) -> str:
     """What was returned instead, in a few words."""
-    return f"{len(value)} values" if isinstance(value, tuple) else "None" if value is None else f"a {type(value).__name__}"
+    return (
+        f"{len(value)} values"
+        if isinstance(value, tuple)
+        else "None"
+        if value is None
+        else f"a {type(value).__name__}"
+    )
 
 
 def _number(slot: int, name: str, value: Any) -> float:
@@ -235,4 +269,6 @@ def _flag(slot: int, name: str, value: Any) -> bool:
     """A flag: a bool of Python or numpy, or the whole number 0 or 1."""
     if isinstance(value, (bool, np.bool_)) or (isinstance(value, (int, np.integer)) and value in (0, 1)):
         return bool(value)
-    raise SlotError(slot, f"{name} is {value if isinstance(value, (int, float)) else _what(value)}, not True or False")
+    raise SlotError(
+        slot, f"{name} is {value if isinstance(value, (int, float)) else _what(value)}, not True or False"
+    )

@@ -1,6 +1,8 @@
-"""Gymnasium spaces as arrays: how a third-party environment's observations become rows, and how a policy's actions become its actions.
+"""Gymnasium spaces as arrays: how a third-party environment's observations become rows, and how a policy's
+actions become its actions.
 
-Each part of an observation has one stated encoding, and a value that is not exactly of its space is refused before it is stored:
+Each part of an observation has one stated encoding, and a value that is not exactly of its space is refused
+before it is stored:
 
     Box           as it is; float64 becomes float32; integers keep their type
     Discrete      one-hot, float32 [n]
@@ -41,7 +43,9 @@ class Part(ABC):
 
     @abstractmethod
     def read(self, value: Any) -> NDArray[Any]:
-        """The array to store for this value of the environment (perhaps its own buffer: to be copied), or `ValueRefused`."""
+        """The array to store for this value of the environment (perhaps its own buffer: to be copied), or
+        `ValueRefused`.
+        """
 
 
 class Numbers(Part):
@@ -61,7 +65,11 @@ class Numbers(Part):
     def read(self, value: Any) -> NDArray[Any]:
         array = plain_array(value, self.box.shape)
         if array.dtype != self._accepted:
-            safe = array.dtype.kind == "f" if self._floats else array.dtype.kind in "iub" and np.can_cast(array.dtype, self.box.dtype, "safe")
+            safe = (
+                array.dtype.kind == "f"
+                if self._floats
+                else array.dtype.kind in "iub" and np.can_cast(array.dtype, self.box.dtype, "safe")
+            )
             if not safe:
                 raise ValueRefused(f"is of type {array.dtype}, not {self._accepted}")
         if self._floats:
@@ -79,7 +87,9 @@ class OneHot(Part):
     def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
         self._shape: tuple[int, ...] = space.shape or ()
         self._start = np.asarray(space.start, np.int64).reshape(-1)
-        self._count = np.asarray(space.n if isinstance(space, spaces.Discrete) else space.nvec, np.int64).reshape(-1)
+        self._count = np.asarray(
+            space.n if isinstance(space, spaces.Discrete) else space.nvec, np.int64
+        ).reshape(-1)
         self._first = np.cumsum(self._count) - self._count
         self.box = spaces.Box(0.0, 1.0, (int(self._count.sum()),), np.float32)
 
@@ -117,7 +127,9 @@ def _holds_all_of(space: spaces.Box) -> bool:
 
 
 def plain_array(value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """The value if it is an array (or for shape () a number) of exactly this shape; nothing is broadcast or converted from lists."""
+    """The value if it is an array (or for shape () a number) of exactly this shape; nothing is broadcast or
+    converted from lists.
+    """
     if type(value) is np.ndarray:
         array = value
     elif isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
@@ -125,7 +137,9 @@ def plain_array(value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     elif isinstance(value, np.generic) or (shape == () and isinstance(value, (int, float))):
         array = np.asarray(value)
     else:
-        raise ValueRefused("is None" if value is None else f"is a {type(value).__name__}, not an array of shape {shape}")
+        raise ValueRefused(
+            "is None" if value is None else f"is a {type(value).__name__}, not an array of shape {shape}"
+        )
     if array.shape != shape:
         raise ValueRefused(f"has the shape {array.shape}, not {shape}")
     return array
@@ -150,14 +164,21 @@ class ObsReader:
         self._whole = None
         for key in (Layout.TASK_KEY, Layout.FLAG_KEY):
             if key in space.spaces:
-                raise SpaceError(f"has an observation {key!r}, a name that is kept for what is added to observations: rename it")
+                raise SpaceError(
+                    f"has an observation {key!r}, a name that is kept for what is added to observations: rename it"
+                )
         self._parts = {
-            key: _mask_of(part, action_space) if key == MASK_KEY else _part_of(part, f"the observation {key!r}") for key, part in space.spaces.items()
+            key: _mask_of(part, action_space)
+            if key == MASK_KEY
+            else _part_of(part, f"the observation {key!r}")
+            for key, part in space.spaces.items()
         }
         self.space = spaces.Dict({key: part.box for key, part in self._parts.items()})
 
     def read(self, value: Any) -> Obs:
-        """The arrays to store for one observation, or `ValueRefused`; they may be the environment's own buffers."""
+        """The arrays to store for one observation, or `ValueRefused`; they may be the environment's own
+        buffers.
+        """
         if self._whole is not None:
             try:
                 return self._whole.read(value)
@@ -166,8 +187,13 @@ class ObsReader:
         if not isinstance(value, dict):
             raise ValueRefused(f"the observation is a {type(value).__name__}, not a dict")
         if value.keys() != self._parts.keys():
-            missing, extra = sorted(self._parts.keys() - value.keys()), sorted(map(str, value.keys() - self._parts.keys()))
-            raise ValueRefused(f"the observation has other keys than its space: {missing} are missing and {extra} are too much")
+            missing, extra = (
+                sorted(self._parts.keys() - value.keys()),
+                sorted(map(str, value.keys() - self._parts.keys())),
+            )
+            raise ValueRefused(
+                f"the observation has other keys than its space: {missing} are missing and {extra} are too much"
+            )
         found = {}
         for key, part in self._parts.items():
             try:
@@ -195,7 +221,11 @@ def _part_of(space: spaces.Space[Any], what: str) -> Part:
 
 def _mask_of(space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Part:
     n = number_of_choices(action_space)
-    whole = isinstance(space, (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete)) and space.dtype is not None and space.dtype.kind in "iub"
+    whole = (
+        isinstance(space, (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete))
+        and space.dtype is not None
+        and space.dtype.kind in "iub"
+    )
     if n is None or not whole or space.shape != (n,):
         raise SpaceError(
             f"has an observation {MASK_KEY!r} that cannot be a mask of its actions: "
@@ -205,20 +235,23 @@ def _mask_of(space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Part:
 
 
 def number_of_choices(space: spaces.Space[Any]) -> int | None:
-    """The length of an action mask: one entry for every choice, those of a MultiDiscrete side by side; None where actions are continuous."""
+    """The length of an action mask: one entry for every choice, those of a MultiDiscrete side by side; None
+    where actions are continuous.
+    """
     if isinstance(space, spaces.Discrete):
         return int(space.n)
     return int(space.nvec.sum()) if isinstance(space, spaces.MultiDiscrete) else None
 
 
-# -- actions -------------------------------------------------------------------------------------------------------------------------------
+# -- actions -------------------------------------------------------------------------------------------------
 
 
 class ActionWriter:
     """Turns a policy's actions into the environment's; `space` is what the policy acts in.
 
-    Box: [-1, 1] stretched to the bounds (`rescale`), or the bounds themselves; an action beyond acts as the bound. Discrete and MultiDiscrete:
-    counted from 0, whatever they start from. MultiBinary: a MultiDiscrete of twos.
+    Box: [-1, 1] stretched to the bounds (`rescale`), or the bounds themselves; an action beyond acts as the
+    bound. Discrete and MultiDiscrete: counted from 0, whatever they start from. MultiBinary: a MultiDiscrete
+    of twos.
     """
 
     def __init__(self, space: spaces.Space[Any], rescale: bool = True) -> None:
@@ -237,16 +270,22 @@ class ActionWriter:
             self.space = spaces.MultiDiscrete(np.full(space.shape, 2))
             self._highest = np.ones(space.shape, np.int64)
         else:
-            raise SpaceError(f"cannot be acted on: its actions are {space}, and Box, Discrete, flat MultiDiscrete and flat MultiBinary are served")
+            raise SpaceError(
+                f"cannot be acted on: its actions are {space}, and Box, Discrete, flat MultiDiscrete and flat MultiBinary are served"
+            )
 
     def _stretched(self, space: spaces.Box, rescale: bool) -> spaces.Box:
         if space.dtype.kind != "f":
-            raise SpaceError(f"cannot be acted on: its actions are a Box of {space.dtype}, and real numbers, Discrete or MultiDiscrete are served")
+            raise SpaceError(
+                f"cannot be acted on: its actions are a Box of {space.dtype}, and real numbers, Discrete or MultiDiscrete are served"
+            )
         self._low, self._high = space.low.astype(np.float64), space.high.astype(np.float64)
         self._half: NDArray[np.float64] | None = None
         if not rescale:
             with np.errstate(over="ignore"):
-                return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), space.shape, np.float32)
+                return spaces.Box(
+                    space.low.astype(np.float32), space.high.astype(np.float32), space.shape, np.float32
+                )
         if not space.is_bounded():
             raise SpaceError(
                 f"has actions without bounds ({space}), which cannot be stretched from [-1, 1]: "
@@ -257,10 +296,17 @@ class ActionWriter:
         return spaces.Box(-1.0, 1.0, space.shape, np.float32)
 
     def settle(self, actions: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[Any]:
-        """[n, ...] the environment's actions, which nobody else holds; one that is no action is refused by its slot."""
+        """[n, ...] the environment's actions, which nobody else holds; one that is no action is refused by
+        its slot.
+        """
         given = np.asarray(actions)
         if not isinstance(self.space, spaces.Box):
-            self._refuse((given != np.floor(given)) | (given < 0) | (given > self._highest), given, slots, f"is not in {self.space}")
+            self._refuse(
+                (given != np.floor(given)) | (given < 0) | (given > self._highest),
+                given,
+                slots,
+                f"is not in {self.space}",
+            )
             return (given.astype(np.int64) + self._start).astype(self._dtype)
         self._refuse(~np.isfinite(given), given, slots, "is not a finite number")
         if self._half is None:
@@ -276,17 +322,23 @@ class ActionWriter:
 
 
 def allowed_choices(
-    space: spaces.Discrete | spaces.MultiDiscrete, uniforms: NDArray[np.float64], mask: NDArray[Any] | None = None
+    space: spaces.Discrete | spaces.MultiDiscrete,
+    uniforms: NDArray[np.float64],
+    mask: NDArray[Any] | None = None,
 ) -> NDArray[np.int64]:
-    """Uniform actions [N] or [N, A] from numbers in [0, 1) of that shape: each choice among those that the mask [N, n] allows.
+    """Uniform actions [N] or [N, A] from numbers in [0, 1) of that shape: each choice among those that the
+    mask [N, n] allows.
 
-    Where a mask allows nothing, as it may on the last row of an episode, every choice is as good as any other.
+    Where a mask allows nothing, as it may on the last row of an episode, every choice is as good as any
+    other.
     """
     parts = np.array([space.n]) if isinstance(space, spaces.Discrete) else space.nvec
     numbers = uniforms.reshape(len(uniforms), len(parts))
     chosen = np.empty(numbers.shape, np.int64)
     for part, (stop, count) in enumerate(zip(np.cumsum(parts), parts, strict=True)):
-        allowed = np.ones((len(numbers), count), np.bool_) if mask is None else mask[:, stop - count : stop] != 0
+        allowed = (
+            np.ones((len(numbers), count), np.bool_) if mask is None else mask[:, stop - count : stop] != 0
+        )
         allowed = allowed | ~allowed.any(axis=1, keepdims=True)
         wanted = np.floor(numbers[:, part] * allowed.sum(axis=1)).astype(np.int64)
         chosen[:, part] = np.argmax(np.cumsum(allowed, axis=1) > wanted[:, None], axis=1)

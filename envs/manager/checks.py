@@ -20,10 +20,14 @@ from utils.options import nearest
 
 
 class TrialDroppedError(WorkerError):
-    """The trial of this slot was given up after a fault, so there is no row to return. The manager goes on, unlike after other WorkerErrors."""
+    """The trial of this slot was given up after a fault, so there is no row to return. The manager goes on,
+    unlike after other WorkerErrors.
+    """
 
     def __init__(self, slot: int) -> None:
-        super().__init__(f"The trial of slot {slot} was given up after a fault, so there is no row of it: a reset starts another.")
+        super().__init__(
+            f"The trial of slot {slot} was given up after a fault, so there is no row of it: a reset starts another."
+        )
 
 
 def backend_name(chosen: str, num_workers: int) -> str:
@@ -33,7 +37,9 @@ def backend_name(chosen: str, num_workers: int) -> str:
     return chosen if chosen != "auto" else "process" if num_workers > 1 else "serial"
 
 
-def check_settings(config: BackendConfig, name: str, num_envs: int, *, num_workers: int, num_groups: int, deterministic: bool) -> None:
+def check_settings(
+    config: BackendConfig, name: str, num_envs: int, *, num_workers: int, num_groups: int, deterministic: bool
+) -> None:
     """Refuse what cannot be, before anything is started."""
     if not 1 <= num_workers <= num_envs:
         raise ValueError(f"num_workers={num_workers} must be between 1 and the number of slots, {num_envs}.")
@@ -42,26 +48,36 @@ def check_settings(config: BackendConfig, name: str, num_envs: int, *, num_worke
             f"num_groups={num_groups} needs a slot of every group in each of {num_workers} workers: {num_groups * num_workers} slots, not {num_envs}."
         )
     if config.max_worker_memory is not None and name in BACKENDS and not BACKENDS[name].has_processes:
-        raise ValueError(f"max_worker_memory={config.max_worker_memory} is for worker processes, and backend={name} has none: leave it out.")
+        raise ValueError(
+            f"max_worker_memory={config.max_worker_memory} is for worker processes, and backend={name} has none: leave it out."
+        )
     if config.min_ready is not None:
         if deterministic:
-            raise ValueError("min_ready takes slots as they come, so the data depends on timing: deterministic=true refuses it.")
+            raise ValueError(
+                "min_ready takes slots as they come, so the data depends on timing: deterministic=true refuses it."
+            )
         if name in BACKENDS and not BACKENDS[name].can_lag:
             able = [other for other, kind in BACKENDS.items() if kind.can_lag]
             raise ValueError(f"min_ready has no meaning on backend={name}; it works on {', '.join(able)}.")
         if num_groups > 1:
-            raise ValueError(f"min_ready={config.min_ready} and num_groups={num_groups} exclude each other: both decide who waits for whom.")
+            raise ValueError(
+                f"min_ready={config.min_ready} and num_groups={num_groups} exclude each other: both decide who waits for whom."
+            )
         if config.min_ready > num_envs:
             raise ValueError(f"min_ready={config.min_ready} can never be reached with {num_envs} slots.")
     if deterministic and config.on_fault is OnFault.drop:
-        raise ValueError("on_fault=drop gives trials up, so the data depends on faults: deterministic=true refuses it.")
+        raise ValueError(
+            "on_fault=drop gives trials up, so the data depends on faults: deterministic=true refuses it."
+        )
 
 
-# -- slots, tasks and seeds --------------------------------------------------------------------------------------------------------------------
+# -- slots, tasks and seeds ----------------------------------------------------------------------------------
 
 
 def whole(given: Any, what: str) -> int:
-    """A whole number, of Python's or numpy's: a fraction would be cut, and a truth value comes from a mask (of which np.flatnonzero makes slots)."""
+    """A whole number, of Python's or numpy's: a fraction would be cut, and a truth value comes from a mask
+    (of which np.flatnonzero makes slots).
+    """
     if not isinstance(given, (bool, np.bool_)):
         with suppress(TypeError):
             return operator.index(given)
@@ -101,7 +117,9 @@ def checked_task(task: Any, spec: EnvSpec) -> NDArray[np.float64]:
     """The same task as a vector, if the family has such tasks."""
     vector = _numbers(task, f"A task of {spec.name}")
     if vector.shape != (spec.task_dim,):
-        raise ValueError(f"A task of {spec.name} is a vector of {spec.task_dim} numbers; got shape {vector.shape}.")
+        raise ValueError(
+            f"A task of {spec.name} is a vector of {spec.task_dim} numbers; got shape {vector.shape}."
+        )
     if not np.isfinite(vector).all():
         raise ValueError(f"A trial needs a finite task; got {vector.tolist()}.")
     return vector.astype(np.float64)  # a copy: the caller's own may change
@@ -121,10 +139,13 @@ def checked_starts(starts: Mapping[int, Start], spec: EnvSpec, num_envs: int) ->
     for start in starts.values():
         if not isinstance(start, Start):
             raise ValueError(f"A trial begins with a Start(task, seed), not with {start!r}.")
-    return {slot: Start(checked_task(start.task, spec), checked_seed(start.seed)) for slot, start in zip(slots, starts.values(), strict=True)}
+    return {
+        slot: Start(checked_task(start.task, spec), checked_seed(start.seed))
+        for slot, start in zip(slots, starts.values(), strict=True)
+    }
 
 
-# -- actions and commands ----------------------------------------------------------------------------------------------------------------------
+# -- actions and commands ------------------------------------------------------------------------------------
 
 
 def _numbers(given: Any, what: str) -> NDArray[Any]:
@@ -134,7 +155,9 @@ def _numbers(given: Any, what: str) -> NDArray[Any]:
     except ValueError:
         raise ValueError(f"{what} is made of real numbers, not of rows of different lengths.") from None
     if found.dtype.kind not in "iuf":
-        raise ValueError(f"{what} is made of real numbers, not of {found.dtype if found.ndim else repr(given)}.")
+        raise ValueError(
+            f"{what} is made of real numbers, not of {found.dtype if found.ndim else repr(given)}."
+        )
     return found
 
 
@@ -143,19 +166,27 @@ def checked_actions(actions: Any, space: ActionSpace, num_envs: int | None = Non
     given = _numbers(actions, "An action")
     wanted = (*(() if num_envs is None else (num_envs,)), *(space.shape or ()))
     if given.shape != wanted:
-        who = "An action has shape {}; got {}." if num_envs is None else "step needs actions of shape {}, one per slot; it got {}."
+        who = (
+            "An action has shape {}; got {}."
+            if num_envs is None
+            else "step needs actions of shape {}, one per slot; it got {}."
+        )
         raise ValueError(who.format(wanted, given.shape))
     if isinstance(space, spaces.Box):
         fine = (given >= space.low) & (given <= space.high)
     elif given.dtype.kind != "f":
         low = space.start if isinstance(space, spaces.Discrete) else 0
-        fine = (given >= low) & (given < low + (space.n if isinstance(space, spaces.Discrete) else space.nvec))
+        fine = (given >= low) & (
+            given < low + (space.n if isinstance(space, spaces.Discrete) else space.nvec)
+        )
     else:
         raise ValueError(f"Actions of {space} are whole numbers, not {given.dtype}.")
     if not fine.all():
         place = np.argwhere(~fine)[0]
         where = "" if num_envs is None else f" of slot {place[0]}"
-        raise ValueError(f"The action{where} is not in {space}: {(given if num_envs is None else given[place[0]]).tolist()}.")
+        raise ValueError(
+            f"The action{where} is not in {space}: {(given if num_envs is None else given[place[0]]).tolist()}."
+        )
     return given
 
 

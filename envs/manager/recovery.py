@@ -1,4 +1,6 @@
-"""What happens after a fault: the lost environments are built anew and brought back to where they were, or given up, or the run stops."""
+"""What happens after a fault: the lost environments are built anew and brought back to where they were, or
+given up, or the run stops.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,15 @@ MEMORY_LOOK_S = 1.0
 
 
 class WorkerError(RuntimeError):
-    """An environment failed: names slot, task, seed and step, and carries the original traceback as text. The manager is closed."""
+    """An environment failed: names slot, task, seed and step, and carries the original traceback as text. The
+    manager is closed.
+    """
 
 
 class EnvCrashLoopError(WorkerError):
-    """An environment fails whenever it is restarted: at the same step again and again, or too often in a short time."""
+    """An environment fails whenever it is restarted: at the same step again and again, or too often in a
+    short time.
+    """
 
 
 @dataclass
@@ -55,9 +61,10 @@ class FaultCounts:
 class Recovery:
     """Remembers what every running trial was told, and re-runs it after a fault.
 
-    A trial is a function of its task, its seed and its actions, so the rows after a restart are those of a run without the fault. Where any
-    of the rows until then comes out differently the environment is not deterministic: its trial is given up, never stitched together. (What
-    no row has shown yet cannot be compared.)
+    A trial is a function of its task, its seed and its actions, so the rows after a restart are those of a
+    run without the fault. Where any of the rows until then comes out differently the environment is not
+    deterministic: its trial is given up, never stitched together. (What no row has shown yet cannot be
+    compared.)
     """
 
     def __init__(
@@ -71,7 +78,13 @@ class Recovery:
         strict: bool,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._backend, self._layout, self._clock, self._commands, self._config = backend, layout, clock, commands, config
+        self._backend, self._layout, self._clock, self._commands, self._config = (
+            backend,
+            layout,
+            clock,
+            commands,
+            config,
+        )
         self._strict, self._now = strict, now
         self._rows = backend.rows
         num_slots = len(self._rows.reward)
@@ -96,7 +109,7 @@ class Recovery:
         self._shown = Digest(layout, self._rows)
         self._reshown = Digest(layout, self._rows)
 
-    # -- what is remembered --------------------------------------------------------------------------------------------------------------
+    # -- what is remembered ----------------------------------------------------------------------------------
 
     def begin(self, slots: NDArray[np.int64]) -> None:
         """New trials are about to start in these slots."""
@@ -124,12 +137,16 @@ class Recovery:
             for slot in np.arange(len(self.dropped))[slots].tolist():
                 self._place.pop(slot, None)
 
-    # -- after a fault -------------------------------------------------------------------------------------------------------------------
+    # -- after a fault ---------------------------------------------------------------------------------------
 
-    def recover(self, faults: Sequence[Fault], pending: NDArray[np.bool_], grown: Sequence[GrownWorker] = ()) -> None:
-        """Bring every lost slot to where it was before the fault, with its command pending again; or drop its trial; or raise.
+    def recover(
+        self, faults: Sequence[Fault], pending: NDArray[np.bool_], grown: Sequence[GrownWorker] = ()
+    ) -> None:
+        """Bring every lost slot to where it was before the fault, with its command pending again; or drop its
+        trial; or raise.
 
-        Workers that have `grown` too large are built anew for no fault of theirs: that counts against no budget.
+        Workers that have `grown` too large are built anew for no fault of theirs: that counts against no
+        budget.
         """
         began, reasons = self._now(), [one.sentence for one in grown]
         self.counts.recycled += len(grown)
@@ -143,7 +160,9 @@ class Recovery:
                 if self._config.on_fault is OnFault.drop:
                     self._drop(culprits, pending)
             slots = np.array(sorted(lost), np.int64)
-            faults = self._backend.restore(slots, self._config.construct_timeout_s) or self._replay(slots, pending)
+            faults = self._backend.restore(slots, self._config.construct_timeout_s) or self._replay(
+                slots, pending
+            )
             if not faults:
                 break
         self._post_again(slots, pending)
@@ -151,17 +170,25 @@ class Recovery:
             _log.warning("%s\nBuilt anew in %.0f ms.", reason, 1000 * (self._now() - began))
 
     def _charge(self, culprits: set[int], faults: Sequence[Fault]) -> None:
-        """Count the failure of each slot; stop where restarting does not help, wait a little where it did not help at once."""
+        """Count the failure of each slot; stop where restarting does not help, wait a little where it did not
+        help at once.
+        """
         if self._raises:
             raise WorkerError(self._text(faults))
         now, wait = self._now(), 0.0
         for slot in culprits:
-            place = (int(self._clock.trial_seed[slot]), int(self._clock.episode[slot]), int(self._clock.time[slot]))
+            place = (
+                int(self._clock.trial_seed[slot]),
+                int(self._clock.episode[slot]),
+                int(self._clock.time[slot]),
+            )
             before, times = self._place.get(slot, (place, 0))
             times = times + 1 if before == place else 1
             self._place[slot] = (place, times)
             if times > len(BACK_OFF_S):
-                raise EnvCrashLoopError(f"{self._text(faults)}\nIt failed {times} times at this place: restarting it does not help.")
+                raise EnvCrashLoopError(
+                    f"{self._text(faults)}\nIt failed {times} times at this place: restarting it does not help."
+                )
             wait = max(wait, BACK_OFF_S[times - 1])
             recent = self._failures[slot]
             recent.append(now)
@@ -176,7 +203,9 @@ class Recovery:
         time.sleep(wait)
 
     def _replay(self, slots: NDArray[np.int64], pending: NDArray[np.bool_]) -> list[Fault]:
-        """Tell the running ones of these new environments all that their trials were told before the command that is pending, if one is."""
+        """Tell the running ones of these new environments all that their trials were told before the command
+        that is pending, if one is.
+        """
         slots = slots[self._clock.running[slots]]
         known = self._told[slots] - pending[slots]
         episode = np.full(len(self._told), -1)
@@ -199,7 +228,9 @@ class Recovery:
         return []
 
     def _compare(self, slots: NDArray[np.int64], pending: NDArray[np.bool_]) -> None:
-        """Drop the trials whose rows are not what they were, and show the others' last row as it was delivered."""
+        """Drop the trials whose rows are not what they were, and show the others' last row as it was
+        delivered.
+        """
         for slot in slots.tolist():
             if self._shown.value[slot] == self._reshown.value[slot]:
                 for kept, row in self._copies:
@@ -230,7 +261,7 @@ class Recovery:
         if len(again):
             self._backend.post(again, self._commands)
 
-    # -- in words ------------------------------------------------------------------------------------------------------------------------
+    # -- in words --------------------------------------------------------------------------------------------
 
     def _text(self, faults: Sequence[Fault]) -> str:
         return "\n".join(line for fault in faults for line in self.report(fault))
@@ -249,9 +280,14 @@ class Recovery:
         for slot in fault.slots[:3]:
             step = f"step {clock.time[slot]} of episode {clock.episode[slot]}"
             doing = f"reset of episode {clock.episode[slot] + 1}" if self._commands.reset[slot] else step
-            where.append(f"slot {slot} (task {self._rows.task[slot].tolist()}, trial seed {clock.trial_seed[slot]}, {doing})")
+            where.append(
+                f"slot {slot} (task {self._rows.task[slot].tolist()}, trial seed {clock.trial_seed[slot]}, {doing})"
+            )
         more = f" and {len(fault.slots) - 3} more slots" if len(fault.slots) > 3 else ""
-        return [f"The environment of {', '.join(where)}{more} {fault.sentence}", *filter(None, [fault.traceback.rstrip()])]
+        return [
+            f"The environment of {', '.join(where)}{more} {fault.sentence}",
+            *filter(None, [fault.traceback.rstrip()]),
+        ]
 
 
 @dataclass(frozen=True)
@@ -263,9 +299,13 @@ class GrownWorker:
 
 
 class MemoryLimit:
-    """Looks now and then whether a worker process has grown too large: an environment that leaks ends nobody's run."""
+    """Looks now and then whether a worker process has grown too large: an environment that leaks ends
+    nobody's run.
+    """
 
-    def __init__(self, backend: Backend, limit: int | None, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, backend: Backend, limit: int | None, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._backend, self._limit, self._now = backend, limit, now
         self._next_look = now()
 
@@ -277,10 +317,14 @@ class MemoryLimit:
         return self._beyond()
 
     def check_new(self) -> None:
-        """Refuse a limit that workers are beyond as soon as they are back where they were: they would be built anew for ever."""
+        """Refuse a limit that workers are beyond as soon as they are back where they were: they would be
+        built anew for ever.
+        """
         beyond = self._beyond()
         if beyond:
-            raise WorkerError(f"{beyond[0].sentence} It has only just been built anew, so a larger limit is needed.")
+            raise WorkerError(
+                f"{beyond[0].sentence} It has only just been built anew, so a larger limit is needed."
+            )
 
     def _beyond(self) -> list[GrownWorker]:
         limit = self._limit
@@ -299,18 +343,30 @@ class MemoryLimit:
 
 
 class Digest:
-    """[N] a number for everything that the environments have shown in a trial so far, row after row, bit for bit."""
+    """[N] a number for everything that the environments have shown in a trial so far, row after row, bit for
+    bit.
+    """
 
     def __init__(self, layout: Layout, rows: Rows) -> None:
         own = layout.part(rows, 0, len(rows.reward))
         rng = np.random.default_rng(0)
         self._words: list[tuple[NDArray[np.unsignedinteger[Any]], NDArray[np.uint64]]] = []
-        for array in (own.terminated[:, None], own.reward[:, None], *(own.obs.values() if isinstance(own.obs, dict) else [own.obs])):
+        for array in (
+            own.terminated[:, None],
+            own.reward[:, None],
+            *(own.obs.values() if isinstance(own.obs, dict) else [own.obs]),
+        ):
             flat = array.reshape(len(array), -1)
-            size = next(size for size in (8, 4, 2, 1) if flat.shape[1] * flat.itemsize % size == 0)  # as few words as a row can be read in
+            size = next(
+                size for size in (8, 4, 2, 1) if flat.shape[1] * flat.itemsize % size == 0
+            )  # as few words as a row can be read in
             words = flat.view(np.dtype(f"u{size}"))
-            assert np.shares_memory(words, array) or not array.size, "a copy would show the first row for ever"
-            self._words.append((words, rng.integers(2**64, size=words.shape[1], dtype=np.uint64) | np.uint64(1)))
+            assert np.shares_memory(words, array) or not array.size, (
+                "a copy would show the first row for ever"
+            )
+            self._words.append(
+                (words, rng.integers(2**64, size=words.shape[1], dtype=np.uint64) | np.uint64(1))
+            )
         self.value = np.zeros(len(rows.reward), np.uint64)
 
     def begin(self, slots: NDArray[np.int64]) -> None:

@@ -28,10 +28,20 @@ class Start:
 class Stepper:
     """Posts commands to a backend and collects rows: the one place that knows which slots owe an answer.
 
-    One thread at a time: a second one that calls in meanwhile gets an error, and changes nothing; only `close` may come from any.
+    One thread at a time: a second one that calls in meanwhile gets an error, and changes nothing; only
+    `close` may come from any.
     """
 
-    def __init__(self, backend: Backend, layout: Layout, clock: TrialClock, config: BackendConfig, *, num_groups: int, strict: bool) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        layout: Layout,
+        clock: TrialClock,
+        config: BackendConfig,
+        *,
+        num_groups: int,
+        strict: bool,
+    ) -> None:
         self._backend, self._layout, self._config = backend, layout, config
         self.rows, self.clock = backend.rows, clock
         num_slots = len(self.rows.reward)
@@ -45,12 +55,16 @@ class Stepper:
         self.recovery = Recovery(backend, layout, clock, self._commands, config, strict=strict)
         self._memory = MemoryLimit(backend, config.max_worker_memory)
         edges = [num_slots * group // num_groups for group in range(num_groups + 1)]
-        self.groups = [SlotGroup(self, start, stop) for start, stop in zip(edges[:-1], edges[1:], strict=True)]
+        self.groups = [
+            SlotGroup(self, start, stop) for start, stop in zip(edges[:-1], edges[1:], strict=True)
+        ]
 
-    # -- telling -------------------------------------------------------------------------------------------------------------------------
+    # -- telling ---------------------------------------------------------------------------------------------
 
     def post_round(self, part: slice, actions: NDArray[Any], starts: Mapping[int, Start]) -> None:
-        """One row further in every slot of this part whose trial goes on and whose last row is there; a new trial in those of `starts`."""
+        """One row further in every slot of this part whose trial goes on and whose last row is there; a new
+        trial in those of `starts`.
+        """
         with _Turn(self):
             rows, commands, clock = self.rows, self._commands, self.clock
             if starts:
@@ -102,10 +116,14 @@ class Stepper:
         return slots
 
     def _post(self, slots: NDArray[np.int64]) -> None:
-        grown = self._memory.look()  # now, since nobody needs the rows any more that were there before the post
+        grown = (
+            self._memory.look()
+        )  # now, since nobody needs the rows any more that were there before the post
         if grown:
             self._mend(lambda: self._recycle(grown))
-            slots = slots[self.clock.running[slots]]  # an environment that is not deterministic has lost its trial by that
+            slots = slots[
+                self.clock.running[slots]
+            ]  # an environment that is not deterministic has lost its trial by that
             if not len(slots):
                 return
         if self._config.min_ready is not None:
@@ -123,7 +141,9 @@ class Stepper:
     def _refuse_pending(self, slots: Slots) -> None:
         owed = self._indices[slots][self._pending[slots]]
         if len(owed):
-            raise RuntimeError(f"Slots {owed.tolist()} still owe an answer: recv() it first, or abandon() all trials.")
+            raise RuntimeError(
+                f"Slots {owed.tolist()} still owe an answer: recv() it first, or abandon() all trials."
+            )
 
     def render(self, slot: int) -> NDArray[np.uint8]:
         """A picture of one slot."""
@@ -131,10 +151,12 @@ class Stepper:
             self._refuse_pending(np.array([slot]))
             return self._backend.render(slot, self._config.call_timeout_s)
 
-    # -- collecting ----------------------------------------------------------------------------------------------------------------------
+    # -- collecting ------------------------------------------------------------------------------------------
 
     def wait_round(self, part: slice) -> None:
-        """The rows of what was posted in this part, or with `min_ready` at least so many of them; all others there are not valid."""
+        """The rows of what was posted in this part, or with `min_ready` at least so many of them; all others
+        there are not valid.
+        """
         with _Turn(self):
             pending = self._pending[part]
             slots = self._indices[part] if pending.all() else np.flatnonzero(pending) + part.start
@@ -146,7 +168,9 @@ class Stepper:
         with _Turn(self):
             asked = np.asarray(slots, np.int64)
             if not self._pending[asked].all():
-                raise RuntimeError(f"Slots {asked[~self._pending[asked]].tolist()} were sent nothing to answer.")
+                raise RuntimeError(
+                    f"Slots {asked[~self._pending[asked]].tolist()} were sent nothing to answer."
+                )
             self._collect(asked, None)
 
     def drain(self) -> None:
@@ -179,7 +203,9 @@ class Stepper:
         self.recovery.arrived(at)
 
     def _wait(self, slots: NDArray[np.int64], min_ready: int | None) -> NDArray[np.int64]:
-        """The slots that are ready, after whatever had to be mended; those whose trials were given up are not among them."""
+        """The slots that are ready, after whatever had to be mended; those whose trials were given up are not
+        among them.
+        """
         timeout = self._config.call_timeout_s
         while len(slots):
             if min_ready is not None and self._posted_at[slots].min() < time.monotonic() - timeout:
@@ -188,7 +214,9 @@ class Stepper:
                 ready = slots[:0]
                 self._posted_at[late] = time.monotonic()
             else:
-                ready, faults = self._backend.wait(slots, timeout, None if min_ready is None else min(min_ready, len(slots)))
+                ready, faults = self._backend.wait(
+                    slots, timeout, None if min_ready is None else min(min_ready, len(slots))
+                )
             if faults:
                 self._check_open()  # or closing it would be mended
                 self._mend(lambda found=faults: self.recovery.recover(found, self._pending))
@@ -216,12 +244,16 @@ class Stepper:
             raise RuntimeError("The manager is closed.")
 
     def close(self) -> None:
-        """Stop the backend; idempotent. A thread in the middle of a call has a moment to leave it before everything is taken away."""
+        """Stop the backend; idempotent. A thread in the middle of a call has a moment to leave it before
+        everything is taken away.
+        """
         self._closed = self._backend.closing = True
         has_left = False
         try:
             if self._whose_turn != threading.get_ident():  # else it comes from within the call
-                has_left = self._alone.acquire(timeout=min(self._config.close_timeout_s, threading.TIMEOUT_MAX))
+                has_left = self._alone.acquire(
+                    timeout=min(self._config.close_timeout_s, threading.TIMEOUT_MAX)
+                )
         finally:
             self._backend.close()
             if has_left:
@@ -237,7 +269,9 @@ class _Turn:
     def __enter__(self) -> None:
         self._stepper._check_open()
         if not self._stepper._alone.acquire(blocking=False):
-            raise RuntimeError("Another thread is in the middle of a call to this manager; one thread at a time.")
+            raise RuntimeError(
+                "Another thread is in the middle of a call to this manager; one thread at a time."
+            )
         self._stepper._whose_turn = threading.get_ident()
         if self._stepper._closed:  # since we looked
             self.__exit__()
@@ -249,7 +283,9 @@ class _Turn:
 
 
 class SlotGroup:
-    """Consecutive slots that step together while those of other groups wait for their actions; counted from 0 within the group."""
+    """Consecutive slots that step together while those of other groups wait for their actions; counted from 0
+    within the group.
+    """
 
     def __init__(self, stepper: Stepper, start: int, stop: int) -> None:
         self._stepper = stepper
@@ -264,7 +300,9 @@ class SlotGroup:
         """[n] slots whose trial was given up after a fault, until they begin another (a live view)."""
 
     def post(self, actions: NDArray[Any], starts: Mapping[int, Start]) -> None:
-        """One row further in every slot whose trial goes on, and a new trial in the slots of `starts`, in the same message."""
+        """One row further in every slot whose trial goes on, and a new trial in the slots of `starts`, in the
+        same message.
+        """
         shifted = {slot + self.start: start for slot, start in starts.items()} if self.start else starts
         self._stepper.post_round(self._part, actions, shifted)
 

@@ -15,12 +15,16 @@ SPLITS = ("train", "test")
 
 
 def index_of(slots: NDArray[np.int64], num_slots: int) -> NDArray[np.int64] | slice:
-    """How to index arrays over slots: views where all slots are meant (the usual case, and much faster), else the slots themselves."""
+    """How to index arrays over slots: views where all slots are meant (the usual case, and much faster), else
+    the slots themselves.
+    """
     return slice(None) if len(slots) == num_slots else slots
 
 
 def settled_actions(actions: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[np.float64]:
-    """[n, A] actions in float64, clipped to [-1, 1]; NaN is refused, since it would pass through every clip and poison the episode."""
+    """[n, A] actions in float64, clipped to [-1, 1]; NaN is refused, since it would pass through every clip
+    and poison the episode.
+    """
     settled = np.minimum(np.maximum(actions, -1.0, dtype=np.float64), 1.0)
     if np.isnan(settled).any():
         bad = int(np.flatnonzero(np.isnan(settled).any(axis=1))[0])
@@ -29,12 +33,16 @@ def settled_actions(actions: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[
 
 
 def settled_choices(actions: NDArray[Any], slots: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """[n] choices out of 0..count-1; any other number is refused, since an index out of its range would be somebody else's row."""
+    """[n] choices out of 0..count-1; any other number is refused, since an index out of its range would be
+    somebody else's row.
+    """
     choices = np.asarray(actions, np.int64)
     wrong = (choices < 0) | (choices >= count) | (choices != actions)
     if wrong.any():
         bad = int(np.flatnonzero(wrong)[0])
-        raise SlotError(int(slots[bad]), f"the action {np.asarray(actions[bad]).tolist()} is none of 0 to {count - 1}")
+        raise SlotError(
+            int(slots[bad]), f"the action {np.asarray(actions[bad]).tolist()} is none of 0 to {count - 1}"
+        )
     return choices
 
 
@@ -53,26 +61,33 @@ def sum_columns(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def split_uniforms(rng: np.random.Generator, shape: tuple[int, ...], split: str) -> NDArray[np.float64]:
-    """Uniform draws in [0, 1) on a grid of 2^-32: training tasks take its even points, test tasks its odd ones, so they never meet.
+    """Uniform draws in [0, 1) on a grid of 2^-32: training tasks take its even points, test tasks its odd
+    ones, so they never meet.
 
-    Two streams of a continuous distribution would be disjoint too, but only as long as nobody hands the same stream to both.
+    Two streams of a continuous distribution would be disjoint too, but only as long as nobody hands the same
+    stream to both.
     """
     check_split(split)
     points = 2 * rng.integers(2**31, size=shape) + (split == "test")
     return points.astype(np.float64) * 2.0**-32
 
 
-def split_choices(rng: np.random.Generator, n: int, values: tuple[float, ...], split: str) -> NDArray[np.float64]:
-    """[n] of these values in random order, each equally often (to one): every single draw is uniform, and a short list is balanced."""
+def split_choices(
+    rng: np.random.Generator, n: int, values: tuple[float, ...], split: str
+) -> NDArray[np.float64]:
+    """[n] of these values in random order, each equally often (to one): every single draw is uniform, and a
+    short list is balanced.
+    """
     check_split(split)
     return rng.permutation(np.resize(rng.permutation(np.array(values)), n))
 
 
 def split_draws(draw: Callable[[int], NDArray[np.float64]], n: int, split: str) -> NDArray[np.float64]:
-    """[n, task_dim] draws of `draw(count)` that lie in the split, for sets of whole-numbered tasks too large to list.
+    """[n, task_dim] draws of `draw(count)` that lie in the split, for sets of whole-numbered tasks too large
+    to list.
 
-    A hash of the task tosses its coin, so each task is on one side for ever, and the two sides look alike; a plain rule, such as the parity of
-    a sum, would leave its mark on the tasks.
+    A hash of the task tosses its coin, so each task is on one side for ever, and the two sides look alike; a
+    plain rule, such as the parity of a sum, would leave its mark on the tasks.
     """
     check_split(split)
     tasks = draw(n)
@@ -90,4 +105,6 @@ def split_draws(draw: Callable[[int], NDArray[np.float64]], n: int, split: str) 
 def check_split(split: str) -> None:
     """Refuse a split that is neither train nor test."""
     if split not in SPLITS:
-        raise ValueError(f"There are tasks to train and tasks to test: split={split!r} must be 'train' or 'test'.")
+        raise ValueError(
+            f"There are tasks to train and tasks to test: split={split!r} must be 'train' or 'test'."
+        )

@@ -26,7 +26,9 @@ def make_family(env: str | EnvConfig, **options: Any) -> TaskFamily:
     """The family of this name with these options (by their config names), or the family of a config."""
     if isinstance(env, EnvConfig):
         if options:
-            raise OptionError(f"make_family takes a config or options, not both: {', '.join(sorted(options))}.")
+            raise OptionError(
+                f"make_family takes a config or options, not both: {', '.join(sorted(options))}."
+            )
         return _registered(env.family)(env)
     kind = _registered(env)
     return kind(from_keywords(kind.Config, env, options))
@@ -43,19 +45,25 @@ def make_env(
     render_mode: str | None = None,
     **kwargs: Any,
 ) -> VariBadWrapper:
-    """One environment whose Gymnasium episode is a trial: `episodes_per_task` episodes of one task (None: as many as the family's default).
+    """One environment whose Gymnasium episode is a trial: `episodes_per_task` episodes of one task (None: as
+    many as the family's default).
 
-    `seed` seeds the first reset, as `reset(seed=)` would. `oracle` shows the task in the observation. `boundary` is what the agent sees
-    between two episodes (`reset_obs` or `legacy`, see `Boundary`). kwargs are the family's options under their config names.
-    `horizon` is the option max_episode_steps (H), a name that `gymnasium.make` keeps to itself: there it cuts the whole trial.
+    `seed` seeds the first reset, as `reset(seed=)` would. `oracle` shows the task in the observation.
+    `boundary` is what the agent sees between two episodes (`reset_obs` or `legacy`, see `Boundary`). kwargs
+    are the family's options under their config names. `horizon` is the option max_episode_steps (H), a name
+    that `gymnasium.make` keeps to itself: there it cuts the whole trial.
     """
     if horizon is not None:
         if "max_episode_steps" in kwargs:
             raise OptionError("make_env: horizon and max_episode_steps are the same; give one of them.")
         kwargs["max_episode_steps"] = horizon
-    family = _family_of(env_id, episodes_per_task, oracle, kwargs, also=("horizon", "boundary", "render_mode"))
+    family = _family_of(
+        env_id, episodes_per_task, oracle, kwargs, also=("horizon", "boundary", "render_mode")
+    )
     if str(getattr(boundary, "value", boundary)) not in Boundary.__members__:
-        raise OptionError(f"make_env: boundary={boundary!r} is not one of its values.{nearest(str(boundary), Boundary.__members__)}")
+        raise OptionError(
+            f"make_env: boundary={boundary!r} is not one of its values.{nearest(str(boundary), Boundary.__members__)}"
+        )
     if render_mode not in (None, "rgb_array"):
         raise OptionError(f"make_env: render_mode={render_mode!r} must be None or 'rgb_array'.")
     manager = ParallelEnvManager(
@@ -66,7 +74,11 @@ def make_env(
         oracle=oracle,
         backend=BackendConfig(name="serial", threads=1),
     )
-    env = VariBadWrapper(manager, boundary=boundary if isinstance(boundary, Boundary) else Boundary[boundary], render_mode=render_mode)
+    env = VariBadWrapper(
+        manager,
+        boundary=boundary if isinstance(boundary, Boundary) else Boundary[boundary],
+        render_mode=render_mode,
+    )
     if seed is not None:
         env.np_random = seeding.np_random(seed)[0]
     return env
@@ -82,9 +94,11 @@ def make_parallel_env(
     num_envs: int | None = None,
     **kwargs: Any,
 ) -> ParallelEnvManager:
-    """`num_envs` slots (default: one per worker) in `num_workers` worker processes; with one, and no other backend named, in this process.
+    """`num_envs` slots (default: one per worker) in `num_workers` worker processes; with one, and no other
+    backend named, in this process.
 
-    kwargs are the family's options under their config names, and those of the backend (`BackendConfig`: start_method, threads, ...).
+    kwargs are the family's options under their config names, and those of the backend (`BackendConfig`:
+    start_method, threads, ...).
     """
     if num_workers < 1:
         raise OptionError(f"make_parallel_env: num_workers={num_workers} must be at least 1.")
@@ -111,7 +125,9 @@ def _registered(name: str) -> type[TaskFamily]:
     return FAMILIES[name]
 
 
-def _family_of(env_id: str, episodes_per_task: int | None, oracle: bool, options: Mapping[str, Any], also: Iterable[str]) -> TaskFamily:
+def _family_of(
+    env_id: str, episodes_per_task: int | None, oracle: bool, options: Mapping[str, Any], also: Iterable[str]
+) -> TaskFamily:
     """The family with these options; a wrong one is refused with the nearest of all that the caller takes."""
     kind = _registered(env_id)
     for name, argument in _OWN_ARGUMENTS.items():

@@ -12,7 +12,14 @@ from envs.base import EnvConfig
 SIDE = 200
 """Pixels on the longer side of a picture, about."""
 
-GROUND, WALL, ROBOT, GOAL, HINT, DANGER = (245, 245, 245), (90, 90, 100), (40, 60, 140), (120, 200, 120), (230, 190, 80), (200, 90, 80)
+GROUND, WALL, ROBOT, GOAL, HINT, DANGER = (
+    (245, 245, 245),
+    (90, 90, 100),
+    (40, 60, 140),
+    (120, 200, 120),
+    (230, 190, 80),
+    (200, 90, 80),
+)
 """Colours that mean the same in every family."""
 
 LINE = 215
@@ -22,14 +29,18 @@ Colour = tuple[int, int, int]
 
 
 def tiles(colours: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """[rows, columns, 3] colours of a grid, the first row on top, as a picture with thin lines between the tiles."""
+    """[rows, columns, 3] colours of a grid, the first row on top, as a picture with thin lines between the
+    tiles.
+    """
     size = max(SIDE // max(colours.shape[:2]), 4)
     picture = np.repeat(np.repeat(colours, size, axis=0), size, axis=1)
     picture[::size] = picture[:, ::size] = LINE
     return picture
 
 
-def discs(shapes: Iterable[tuple[tuple[float, float], float, Colour]], extent: float = 2.0) -> NDArray[np.uint8]:
+def discs(
+    shapes: Iterable[tuple[tuple[float, float], float, Colour]], extent: float = 2.0
+) -> NDArray[np.uint8]:
     """Discs ((x, y), radius, colour), later ones on top, on the plane [-extent, extent]^2, y upwards."""
     ticks = (np.arange(SIDE) + 0.5) * (2.0 * extent / SIDE) - extent
     picture = np.full((SIDE, SIDE, 3), GROUND, np.uint8)
@@ -39,7 +50,9 @@ def discs(shapes: Iterable[tuple[tuple[float, float], float, Colour]], extent: f
 
 
 def drawable(config: EnvConfig) -> EnvConfig:
-    """The config; a family that passes arguments on to environments of another library asks them for pictures."""
+    """The config; a family that passes arguments on to environments of another library asks them for
+    pictures.
+    """
     arguments = getattr(config, "arguments", None)
     if isinstance(arguments, list) and not any(argument.startswith("render_mode=") for argument in arguments):
         arguments.append("render_mode=rgb_array")

@@ -1,4 +1,6 @@
-"""Actions: what an action space is to an agent's networks and its noise. All that depends on the kind of actions is here."""
+"""Actions: what an action space is to an agent's networks and its noise. All that depends on the kind of
+actions is here.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ class Choices(Actions):
 
     def previous(self, inputs: Inputs) -> Tensor:
         """One-hot: action 0 is another thing than none."""
-        hot = self.index(inputs.prev_action)[..., None] == torch.arange(self.dim, device=inputs.prev_action.device)
+        hot = self.index(inputs.prev_action)[..., None] == torch.arange(
+            self.dim, device=inputs.prev_action.device
+        )
         return (hot & ~inputs.episode_start[..., None]).float()
 
     def distribution(self, outputs: Tensor, mask: Tensor | None) -> Categorical:
@@ -107,8 +111,16 @@ def actions_of(space: ActionSpace | spaces.Space[Any]) -> Actions:
     if isinstance(space, spaces.Discrete):
         return Choices(space)
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-        several = "number its combinations in one Discrete" if isinstance(space, spaces.MultiDiscrete) else "flatten it"
-        raise ValueError(f"The agent chooses a vector of real numbers or one of n actions, not {space}: {several} in a wrapper.")
+        several = (
+            "number its combinations in one Discrete"
+            if isinstance(space, spaces.MultiDiscrete)
+            else "flatten it"
+        )
+        raise ValueError(
+            f"The agent chooses a vector of real numbers or one of n actions, not {space}: {several} in a wrapper."
+        )
     if not (np.all(space.low == -1) and np.all(space.high == 1)):
-        raise ValueError(f"The policy's actions lie in [-1, 1], and those of this environment in {space}: scale them in its family.")
+        raise ValueError(
+            f"The policy's actions lie in [-1, 1], and those of this environment in {space}: scale them in its family."
+        )
     return Continuous(space)

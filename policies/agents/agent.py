@@ -1,4 +1,6 @@
-"""Agent: an actor and a critic, each an encoder (what is seen), a branch (what is remembered) and a head (what is made of both)."""
+"""Agent: an actor and a critic, each an encoder (what is seen), a branch (what is remembered) and a head
+(what is made of both).
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,15 @@ from policies.agents.normalisation import Normaliser
 from policies.agents.task_inference import TaskInference, check_decodable
 from policies.memory.base import State
 
-NOTHING_TO_SHARE = (
-    "agent.encoders=shared needs two that remember alike, and in agent=Memory_Markov only the critic does: use agent.encoders=separate."
-)
+NOTHING_TO_SHARE = "agent.encoders=shared needs two that remember alike, and in agent=Memory_Markov only the critic does: use agent.encoders=separate."
 
 
 class Network(nn.Module):
     """An actor or a critic; one that remembers may have to infer the task from it."""
 
-    def __init__(self, encoder: Encoder, branch: Branch, head: nn.Module, inference: TaskInference | None = None) -> None:
+    def __init__(
+        self, encoder: Encoder, branch: Branch, head: nn.Module, inference: TaskInference | None = None
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.branch = branch
@@ -54,11 +56,15 @@ class Network(nn.Module):
         """The same, and what is remembered after the last row."""
         obs, mask = self.encoder(batch.obs), mask_of(batch.obs)
         features, state = self.branch.unroll(batch, obs, state)
-        return Seen(features, obs, mask) if self.inference is None else Seen(self.inference.read(features), obs, mask, features), state
+        return Seen(features, obs, mask) if self.inference is None else Seen(
+            self.inference.read(features), obs, mask, features
+        ), state
 
 
 class Agent(nn.Module):
-    """Acts on the rows of all slots, one step at a time, and unrolls whole batches: the same inputs through the same parts."""
+    """Acts on the rows of all slots, one step at a time, and unrolls whole batches: the same inputs through
+    the same parts.
+    """
 
     EXTRAS = ("log_prob",)
 
@@ -86,28 +92,56 @@ class Agent(nn.Module):
         self.normaliser = Normaliser(spec.obs_space, obs=obs, reward=reward) if obs or reward else None
         check_decodable(spec.config.task_inference, spec.obs_space)
 
-        def network(remembers: bool, head: Callable[[HeadSizes], nn.Module], like: Network | None = None) -> Network:
+        def network(
+            remembers: bool, head: Callable[[HeadSizes], nn.Module], like: Network | None = None
+        ) -> Network:
             config, actions = spec.config, self.actions
             encoder = encoder_of(spec.obs_space, config.picture_embedding) if like is None else like.encoder
-            branch = like.branch if like else MemoryBranch(spec, encoder.out_dim, actions) if remembers else MarkovBranch()
-            inference = like.inference if like else TaskInference.of(config, branch.out_dim, encoder.out_dim, actions)
+            branch = (
+                like.branch
+                if like
+                else MemoryBranch(spec, encoder.out_dim, actions)
+                if remembers
+                else MarkovBranch()
+            )
+            inference = (
+                like.inference if like else TaskInference.of(config, branch.out_dim, encoder.out_dim, actions)
+            )
             features = branch.out_dim if inference is None else inference.out_dim
-            shape = (features, encoder.out_dim, actions.dim, config.shortcut_embedding, config.hidden, config.activation)
-            sizes = HeadSizes(*shape, config.conditioning, config.hyper_embedding, brief=config.precision is Precision.bfloat16)
+            shape = (
+                features,
+                encoder.out_dim,
+                actions.dim,
+                config.shortcut_embedding,
+                config.hidden,
+                config.activation,
+            )
+            sizes = HeadSizes(
+                *shape,
+                config.conditioning,
+                config.hyper_embedding,
+                brief=config.precision is Precision.bfloat16,
+            )
             return Network(encoder, branch, head(sizes), inference)
 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(spec.seed)
             self.actor = network(self.arch is Arch.Memory, lambda sizes: actor_head(sizes, self.actions))
-            self.critic = network(self.arch is not Arch.Markov, critic_head, self.actor if self.shares else None)
+            self.critic = network(
+                self.arch is not Arch.Markov, critic_head, self.actor if self.shares else None
+            )
         self.to(spec.device)
 
     def initial_state(self, num_slots: int) -> State:
         """The acting state of N slots; an empty dict where the actor does not remember."""
         return self.actor.branch.initial_state(num_slots)
 
-    def act(self, rows: PolicyRows, state: State, noise: Tensor, deterministic: bool = False) -> tuple[Tensor, dict[str, Tensor], State]:
-        """(action [N, ...], extras, state) for all N rows, always; noise as drawn by `draw_noise`; idle rows give some action."""
+    def act(
+        self, rows: PolicyRows, state: State, noise: Tensor, deterministic: bool = False
+    ) -> tuple[Tensor, dict[str, Tensor], State]:
+        """(action [N, ...], extras, state) for all N rows, always; noise as drawn by `draw_noise`; idle rows
+        give some action.
+        """
         seen, state = self.actor.step(rows if self.normaliser is None else self.normaliser(rows), state)
         policy = self.actor.head(seen)
         action = policy.mode() if deterministic else policy.sample(noise)
@@ -130,11 +164,15 @@ class Agent(nn.Module):
             self.normaliser.observe(batch, discount)
 
     def see(self, batch: Batch) -> tuple[Seen, Seen]:
-        """What actor and critic see at every row of a batch that was `read`: the same, found once, where they share it."""
+        """What actor and critic see at every row of a batch that was `read`: the same, found once, where they
+        share it.
+        """
         return self.see_on(batch)[0]
 
     def see_on(self, batch: Batch) -> tuple[tuple[Seen, Seen], tuple[State, State]]:
-        """The same, and what both remember after the last row: the states from which the rows after them go on."""
+        """The same, and what both remember after the last row: the states from which the rows after them go
+        on.
+        """
         actor, state = self.actor.unroll_on(batch, batch.state)
         if self.shares:
             return (actor, actor), (state, {})
@@ -142,7 +180,9 @@ class Agent(nn.Module):
         return (actor, critic), (state, critic_state)
 
     def infer(self, batch: Batch, seed: int, **seen: Seen) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """(losses, metrics) of task inference where what "actor" or "critic" sees is given; what they share infers it once, as the critic's."""
+        """(losses, metrics) of task inference where what "actor" or "critic" sees is given; what they share
+        infers it once, as the critic's.
+        """
         losses: list[Tensor] = []
         metrics: dict[str, Tensor] = {}
         for name, network in (("actor", None if self.shares else self.actor), ("critic", self.critic)):
@@ -153,7 +193,9 @@ class Agent(nn.Module):
         return losses, metrics
 
     def draw_inference_seed(self, generator: torch.Generator) -> int:
-        """What all draws of `infer` follow from, in whatever thread they are made; where nobody infers, 0, and nothing is drawn."""
+        """What all draws of `infer` follow from, in whatever thread they are made; where nobody infers, 0,
+        and nothing is drawn.
+        """
         if self.actor.inference is None and self.critic.inference is None:
             return 0
         return int(torch.randint(2**62, (), generator=generator, device=generator.device))
@@ -162,7 +204,10 @@ class Agent(nn.Module):
         """The parameters of actor and critic; what they share is the critic's."""
         critic = list(self.critic.parameters())
         ids = {id(parameter) for parameter in critic}
-        return {"critic": critic, "actor": [parameter for parameter in self.actor.parameters() if id(parameter) not in ids]}
+        return {
+            "critic": critic,
+            "actor": [parameter for parameter in self.actor.parameters() if id(parameter) not in ids],
+        }
 
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[np.float32]:
         """[num_rows, ...] the noise of a whole trial, in one draw."""
@@ -170,10 +215,14 @@ class Agent(nn.Module):
 
 
 def check_spaces(obs: ObsSpace, action: ActionSpace) -> Actions:
-    """The actions of an agent for these spaces; those that the present parts cannot serve are a `ValueError` of one sentence."""
+    """The actions of an agent for these spaces; those that the present parts cannot serve are a `ValueError`
+    of one sentence.
+    """
     actions = actions_of(action)
     mask = obs.spaces.get(MASK_KEY) if isinstance(obs, spaces.Dict) else None
     readable_parts(obs)
     if mask is not None and mask.shape != (actions.dim,):
-        raise ValueError(f"The observation {MASK_KEY!r} has the shape {mask.shape}, and {action} needs one number for each action.")
+        raise ValueError(
+            f"The observation {MASK_KEY!r} has the shape {mask.shape}, and {action} needs one number for each action."
+        )
     return actions

@@ -1,4 +1,6 @@
-"""What an agent is built from, what it reads, and what it gives: the words between the collector, the agent and the algorithms."""
+"""What an agent is built from, what it reads, and what it gives: the words between the collector, the agent
+and the algorithms.
+"""
 
 from __future__ import annotations
 
@@ -60,16 +62,35 @@ class HeadsRead(Enum):
 
 @dataclass
 class TaskInferenceConfig:
-    """Options of the loss by which a memory infers the task (task_inference.py); without a weight there is none of it."""
+    """Options of the loss by which a memory infers the task (task_inference.py); without a weight there is
+    none of it.
+    """
 
-    weight: float = option(0.0, "weight of the task-inference loss beside those of the actor and the critic; 0 leaves it out", low=0)
+    weight: float = option(
+        0.0,
+        "weight of the task-inference loss beside those of the actor and the critic; 0 leaves it out",
+        low=0,
+    )
     latent: int = option(5, "numbers of the latent task that is believed in", low=1)
-    kl_weight: float = option(0.1, "weight of the belief's divergence from the one a row before, beside what it predicts", low=0)
-    decode: Decodes = option(Decodes.reward, "what it predicts: reward, or reward_and_transition (next observations too)")
-    rows: int | None = option(50, "rows for each column of a batch whose beliefs are trained in a gradient step; null takes all", low=1)
-    steps: int | None = option(50, "steps of its trial that the belief of each of them predicts; null takes all", low=1)
+    kl_weight: float = option(
+        0.1, "weight of the belief's divergence from the one a row before, beside what it predicts", low=0
+    )
+    decode: Decodes = option(
+        Decodes.reward, "what it predicts: reward, or reward_and_transition (next observations too)"
+    )
+    rows: int | None = option(
+        50,
+        "rows for each column of a batch whose beliefs are trained in a gradient step; null takes all",
+        low=1,
+    )
+    steps: int | None = option(
+        50, "steps of its trial that the belief of each of them predicts; null takes all", low=1
+    )
     hidden: list[int] = option([64, 32], "layers of the networks that predict", low=1)
-    heads_read: HeadsRead = option(HeadsRead.features, "features, or belief: mean and log-variance, and the memory learns from this loss alone")
+    heads_read: HeadsRead = option(
+        HeadsRead.features,
+        "features, or belief: mean and log-variance, and the memory learns from this loss alone",
+    )
 
 
 class Conditioning(Enum):
@@ -84,11 +105,23 @@ class Conditioning(Enum):
 class AgentConfig:
     """The parts of an agent and their sizes; an embedding of size 0 switches an input of the memory off."""
 
-    arch: Arch = option(Arch.Memory, "Markov, Memory (actor and critic remember) or Memory_Markov (only the critic does)")
-    action_embedding: int = option(16, "size of the previous action's embedding in the memory's input; 0 leaves it out", low=0)
-    reward_embedding: int = option(16, "size of the previous reward's embedding in the memory's input; 0 leaves it out", low=0)
-    obs_embedding: int = option(32, "size of the observation's embedding in the memory's input; 0 leaves it out", low=0)
-    shortcut_embedding: int = option(32, "size of the embedding of the current observation that goes past the memory; 0 leaves it out", low=0)
+    arch: Arch = option(
+        Arch.Memory, "Markov, Memory (actor and critic remember) or Memory_Markov (only the critic does)"
+    )
+    action_embedding: int = option(
+        16, "size of the previous action's embedding in the memory's input; 0 leaves it out", low=0
+    )
+    reward_embedding: int = option(
+        16, "size of the previous reward's embedding in the memory's input; 0 leaves it out", low=0
+    )
+    obs_embedding: int = option(
+        32, "size of the observation's embedding in the memory's input; 0 leaves it out", low=0
+    )
+    shortcut_embedding: int = option(
+        32,
+        "size of the embedding of the current observation that goes past the memory; 0 leaves it out",
+        low=0,
+    )
     picture_embedding: int = option(64, "features of a picture in the observation, by convolutions", low=1)
     hidden: list[int] = option([128, 128], "layers of the policy's and the critic's heads", low=1)
     activation: Activation = option(Activation.relu, "between those layers: relu or tanh")
@@ -103,7 +136,9 @@ class AgentConfig:
         "that row; hypernetwork, it makes that network's weights (in agent=Memory_Markov the critic's: the actor has nothing to read)",
     )
     hyper_embedding: int = option(
-        16, "numbers that conditioning=hypernetwork first reduces the features of the memory to, its cost grows with them; 0 takes all", low=0
+        16,
+        "numbers that conditioning=hypernetwork first reduces the features of the memory to, its cost grows with them; 0 takes all",
+        low=0,
     )
     encoders: Encoders | None = option(
         None,
@@ -112,7 +147,9 @@ class AgentConfig:
     )
     normalise_obs: bool = option(False, "shift and scale observations by their running mean and deviation")
     normalise_reward: bool = option(False, "scale rewards by the running deviation of the discounted return")
-    task_inference: TaskInferenceConfig = field(default_factory=TaskInferenceConfig, metadata={"help": "infer the task from what is remembered"})
+    task_inference: TaskInferenceConfig = field(
+        default_factory=TaskInferenceConfig, metadata={"help": "infer the task from what is remembered"}
+    )
 
 
 @dataclass(frozen=True)
@@ -153,8 +190,18 @@ class PolicyRows:
 
     def to(self, device: str) -> PolicyRows:
         """The same rows on another device."""
-        obs = {key: part.to(device) for key, part in self.obs.items()} if isinstance(self.obs, dict) else self.obs.to(device)
-        return PolicyRows(obs, self.reward.to(device), self.prev_action.to(device), self.episode_start.to(device), self.trial_start.to(device))
+        obs = (
+            {key: part.to(device) for key, part in self.obs.items()}
+            if isinstance(self.obs, dict)
+            else self.obs.to(device)
+        )
+        return PolicyRows(
+            obs,
+            self.reward.to(device),
+            self.prev_action.to(device),
+            self.episode_start.to(device),
+            self.trial_start.to(device),
+        )
 
 
 class Distribution(Protocol):
@@ -183,11 +230,17 @@ class Seen(NamedTuple):
     mask: Tensor | None = None
     """[..., n] which actions are allowed, where the observation says so."""
     remembered: Tensor | None = None
-    """[T, B, F] the memory's features, with gradients, for a loss that infers the task from them; None elsewhere, and once picked."""
+    """[T, B, F] the memory's features, with gradients, for a loss that infers the task from them; None
+    elsewhere, and once picked.
+    """
 
     def pick(self, rows: Tensor) -> Seen:
         """[M, ...] of [T, B, ...], by flat row numbers."""
-        return Seen(pick(self.features, rows), pick(self.obs, rows), None if self.mask is None else pick(self.mask, rows))
+        return Seen(
+            pick(self.features, rows),
+            pick(self.obs, rows),
+            None if self.mask is None else pick(self.mask, rows),
+        )
 
     def detach(self) -> Seen:
         """The same numbers, without gradients."""

@@ -1,4 +1,6 @@
-"""Branches: what an actor or a critic remembers at each row. A Markov branch remembers nothing, in zero features."""
+"""Branches: what an actor or a critic remembers at each row. A Markov branch remembers nothing, in zero
+features.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from policies.nn.dense import dense
 
 
 class Branch(nn.Module, ABC):
-    """Features of rows, [N, out_dim] one step at a time or [T, B, out_dim] over a batch; `obs` is the observation, encoded."""
+    """Features of rows, [N, out_dim] one step at a time or [T, B, out_dim] over a batch; `obs` is the
+    observation, encoded.
+    """
 
     out_dim: int
 
@@ -64,11 +68,15 @@ class MemoryBranch(Branch):
             "reward": (1, spec.config.reward_embedding),
             "obs": (obs_dim, spec.config.obs_embedding),
         }
-        self.embeddings = nn.ModuleDict({name: nn.Linear(inputs, size) for name, (inputs, size) in sizes.items() if size})
+        self.embeddings = nn.ModuleDict(
+            {name: nn.Linear(inputs, size) for name, (inputs, size) in sizes.items() if size}
+        )
         self._applied = list(zip(self.embeddings, parameters_of(self.embeddings.values()), strict=True))
         in_dim = sum(size for _, size in sizes.values())
         if not in_dim:
-            raise ValueError("The memory has nothing to read: agent.action_embedding, agent.reward_embedding and agent.obs_embedding are all 0.")
+            raise ValueError(
+                "The memory has nothing to read: agent.action_embedding, agent.reward_embedding and agent.obs_embedding are all 0."
+            )
         self.memory = spec.memory(spec.memory_config, in_dim)
         self.out_dim = self.memory.out_dim
 
@@ -89,4 +97,6 @@ class MemoryBranch(Branch):
     def _embed(self, inputs: Inputs, obs: Tensor) -> Tensor:
         reward = inputs.reward.clamp(-self._farthest_reward, self._farthest_reward)
         values = {"prev_action": self._actions.previous(inputs), "reward": reward[..., None], "obs": obs}
-        return torch.cat([dense(values[name], weight, bias, "relu") for name, (weight, bias) in self._applied], -1)
+        return torch.cat(
+            [dense(values[name], weight, bias, "relu") for name, (weight, bias) in self._applied], -1
+        )

@@ -13,7 +13,9 @@ from torch.nn.functional import softplus
 LARGEST_ACTION = 1.0 - 1e-6
 """atanh(1) is infinite, and float32 rounds tanh(9) to 1."""
 FORBIDDEN = -1e9
-"""The logit of an action that is not allowed: its probability is 0 exactly, and 0 times its logarithm is 0, which it is not for infinity."""
+"""The logit of an action that is not allowed: its probability is 0 exactly, and 0 times its logarithm is 0,
+which it is not for infinity.
+"""
 
 
 @dataclass
@@ -42,7 +44,8 @@ class TanhGaussian:
         return self._log_prob(u, (u - self.mean) * torch.exp(-self.log_std))
 
     def _log_prob(self, u: Tensor, noise: Tensor) -> Tensor:
-        # log pi(a) = log N(u; mean, std) - sum log(1 - tanh(u)^2),  and  log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u))  without cancellation
+        # log pi(a) = log N(u; mean, std) - sum log(1 - tanh(u)^2),  and  log(1 - tanh(u)^2) = 2 (log 2 - u -
+        # softplus(-2u))  without cancellation
         log_normal = -0.5 * noise.square() - self.log_std - 0.5 * math.log(2.0 * math.pi)
         return (log_normal - 2.0 * (math.log(2.0) - u - softplus(-2.0 * u))).sum(-1)
 
@@ -70,7 +73,9 @@ class Noisy:
 
 @dataclass
 class Gaussian:
-    """a ~ N(mean, std) in all of R^A, one number after another: environments take what lies beyond a bound as the bound."""
+    """a ~ N(mean, std) in all of R^A, one number after another: environments take what lies beyond a bound as
+    the bound.
+    """
 
     mean: Tensor
     log_std: Tensor
@@ -100,7 +105,9 @@ class Categorical:
     def __init__(self, logits: Tensor, start: int = 0, mask: Tensor | None = None) -> None:
         self._start = start
         self.allowed: Tensor | None = None
-        """[..., n] bool; None where all are. A mask that allows nothing, as on the last row of an episode, forbids nothing."""
+        """[..., n] bool; None where all are. A mask that allows nothing, as on the last row of an episode,
+        forbids nothing.
+        """
         if mask is not None:
             given = mask != 0
             self.allowed = given | ~given.any(-1, keepdim=True)
@@ -113,7 +120,9 @@ class Categorical:
         return torch.log_softmax(self.logits, -1)
 
     def sample(self, noise: Tensor) -> Tensor:
-        """[...] the action that Gumbel noise [..., n] picks: the largest of noise plus logit has the probabilities of the softmax."""
+        """[...] the action that Gumbel noise [..., n] picks: the largest of noise plus logit has the
+        probabilities of the softmax.
+        """
         return (self.logits + noise).argmax(-1) + self._start
 
     def mode(self) -> Tensor:
@@ -137,7 +146,9 @@ class Categorical:
 
 
 class EpsilonGreedy(Categorical):
-    """The action with the highest value; but with probability epsilon one of those that are allowed, each as likely."""
+    """The action with the highest value; but with probability epsilon one of those that are allowed, each as
+    likely.
+    """
 
     def __init__(self, values: Tensor, epsilon: Tensor, start: int = 0, mask: Tensor | None = None) -> None:
         super().__init__(values, start, mask)

@@ -1,4 +1,6 @@
-"""Encoders: an observation as one vector, whatever its space. An actor has one and a critic has one; memory and shortcut both read it."""
+"""Encoders: an observation as one vector, whatever its space. An actor has one and a critic has one; memory
+and shortcut both read it.
+"""
 
 from __future__ import annotations
 
@@ -47,10 +49,11 @@ class Vector(Encoder):
 
 
 class Picture(Encoder):
-    """Convolutions [h, w, c]: 3x3, with ReLU, by steps of two while the picture is large; then one layer to `size` features.
+    """Convolutions [h, w, c]: 3x3, with ReLU, by steps of two while the picture is large; then one layer to
+    `size` features.
 
-    Where the first axis is the shortest, and the last no usual number of channels, it is [c, h, w]. Whole numbers of a byte become [0, 1] here, so
-    that they stay bytes in the replay.
+    Where the first axis is the shortest, and the last no usual number of channels, it is [c, h, w]. Whole
+    numbers of a byte become [0, 1] here, so that they stay bytes in the replay.
     """
 
     def __init__(self, space: spaces.Box, size: int) -> None:
@@ -83,7 +86,9 @@ class Parts(Encoder):
     def __init__(self, parts: dict[str, spaces.Box], picture_embedding: int) -> None:
         super().__init__()
         self._keys = tuple(parts)
-        self.parts = nn.ModuleList(_encoder(space, picture_embedding) for space in parts.values())  # in a ModuleDict not every key would do
+        self.parts = nn.ModuleList(
+            _encoder(space, picture_embedding) for space in parts.values()
+        )  # in a ModuleDict not every key would do
         self.out_dim = sum(int(part.out_dim) for part in self.parts)  # pyright: ignore[reportArgumentType]
 
     def forward(self, obs: Obs) -> Tensor:
@@ -95,16 +100,24 @@ class Parts(Encoder):
 def encoder_of(space: ObsSpace, picture_embedding: int) -> Encoder:
     """The encoder of an observation space."""
     parts = readable_parts(space)
-    return Parts(parts, picture_embedding) if isinstance(space, spaces.Dict) else _encoder(parts[""], picture_embedding)
+    return (
+        Parts(parts, picture_embedding)
+        if isinstance(space, spaces.Dict)
+        else _encoder(parts[""], picture_embedding)
+    )
 
 
 def readable_parts(space: ObsSpace) -> dict[str, spaces.Box]:
-    """What there is to encode, by key; a `ValueError` of one sentence where there is something else, or nothing."""
+    """What there is to encode, by key; a `ValueError` of one sentence where there is something else, or
+    nothing.
+    """
     given = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
     given.pop(MASK_KEY, None)
     parts = {key: part for key, part in given.items() if isinstance(part, spaces.Box)}
     if not parts or len(parts) < len(given):
-        raise ValueError(f"The agent reads vectors and pictures, or a Dict of them, not {space}: make them arrays in its family.")
+        raise ValueError(
+            f"The agent reads vectors and pictures, or a Dict of them, not {space}: make them arrays in its family."
+        )
     return parts
 
 

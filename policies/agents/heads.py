@@ -69,7 +69,9 @@ class DeterministicHead(nn.Module):
 
 
 class EpsilonGreedyHead(nn.Module):
-    """A critic of choices as a policy: the action that its estimates on average value most, but with probability `epsilon` any."""
+    """A critic of choices as a policy: the action that its estimates on average value most, but with
+    probability `epsilon` any.
+    """
 
     epsilon: Tensor
     """A buffer: 0-d, set by who trains the critic, and saved with the agent."""
@@ -88,8 +90,8 @@ class EpsilonGreedyHead(nn.Module):
 class QHead(nn.Module):
     """Several estimates of Q(h, s, a), each by a network of its own.
 
-    They are evaluated one after another: on a CPU a batched product of all takes 5 to 45 % longer than that, measured for 2 and 8 of them at
-    12,800 rows, and differs in its last bits.
+    They are evaluated one after another: on a CPU a batched product of all takes 5 to 45 % longer than that,
+    measured for 2 and 8 of them at 12,800 rows, and differs in its last bits.
     """
 
     def __init__(self, sizes: HeadSizes, critics: int = 2) -> None:

@@ -1,4 +1,6 @@
-"""Normalisation: observations by their running mean and deviation, rewards by the running deviation of the discounted return."""
+"""Normalisation: observations by their running mean and deviation, rewards by the running deviation of the
+discounted return.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,14 @@ from envs.interop.spaces import MASK_KEY
 from policies.agents.base import AgentConfig, PolicyRows
 
 FARTHEST = 10.0
-"""Where networks see normalised numbers cut off: what hardly ever changes, or is hardly ever paid, would otherwise be huge when it is."""
+"""Where networks see normalised numbers cut off: what hardly ever changes, or is hardly ever paid, would
+otherwise be huge when it is.
+"""
 LARGEST_REWARD = 100.0
-"""Where normalised rewards are cut off before anything is learned from them. In deviations of the return, a reward that comes once in T rows is
-about as large as the root of T: cut like what networks see, all payments at the ends of long trials would be worth the same."""
+"""Where normalised rewards are cut off before anything is learned from them. In deviations of the return, a
+reward that comes once in T rows is about as large as the root of T: cut like what networks see, all payments
+at the ends of long trials would be worth the same.
+"""
 SMALLEST = 1e-4
 """Deviation that is divided by at least."""
 
@@ -33,22 +39,35 @@ def farthest_reward(config: AgentConfig) -> float:
 
 
 class Normaliser(nn.Module):
-    """Applied to all rows that an agent's networks read, those that it acts on and those that it learns from alike.
+    """Applied to all rows that an agent's networks read, those that it acts on and those that it learns from
+    alike.
 
-    It learns from whole trials by `observe` and from nothing else, so evaluation changes nothing. Left as they are: pictures, the mask of
-    actions, and numbers that their space keeps within [-1, 1], such as the new-episode flag, which would be huge whenever it is up.
+    It learns from whole trials by `observe` and from nothing else, so evaluation changes nothing. Left as
+    they are: pictures, the mask of actions, and numbers that their space keeps within [-1, 1], such as the
+    new-episode flag, which would be huge whenever it is up.
     """
 
     def __init__(self, space: ObsSpace, *, obs: bool, reward: bool) -> None:
         super().__init__()
         self._reward = reward
         parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
-        vectors = {key: part for key, part in parts.items() if isinstance(part, spaces.Box) and key != MASK_KEY and len(part.shape) < 3}
-        self._open = {key: torch.from_numpy(~((part.low >= -1) & (part.high <= 1))) for key, part in vectors.items()} if obs else {}
-        # In float64 and on the CPU wherever the networks are: not every device has float64, and a count of rows outgrows float32.
+        vectors = {
+            key: part
+            for key, part in parts.items()
+            if isinstance(part, spaces.Box) and key != MASK_KEY and len(part.shape) < 3
+        }
+        self._open = (
+            {key: torch.from_numpy(~((part.low >= -1) & (part.high <= 1))) for key, part in vectors.items()}
+            if obs
+            else {}
+        )
+        # In float64 and on the CPU wherever the networks are: not every device has float64, and a count of
+        # rows outgrows float32.
         self._moments = {key: Moments.of(part.shape) for key, part in vectors.items()} if obs else {}
         self._return = Moments.of(())
-        self._names = {key: (f"shift{index}", f"scale{index}") for index, key in enumerate(self._open)}  # not every key could name a buffer
+        self._names = {
+            key: (f"shift{index}", f"scale{index}") for index, key in enumerate(self._open)
+        }  # not every key could name a buffer
         for key, (shift, scale) in self._names.items():
             self.register_buffer(shift, torch.zeros(self._open[key].shape), persistent=False)
             self.register_buffer(scale, torch.ones(self._open[key].shape), persistent=False)
@@ -58,15 +77,22 @@ class Normaliser(nn.Module):
         """The same rows, normalised."""
         if self._names:
             obs = inputs.obs
-            parts = {key: self._centred(key, obs[key] if isinstance(obs, dict) else obs) for key in self._names}
+            parts = {
+                key: self._centred(key, obs[key] if isinstance(obs, dict) else obs) for key in self._names
+            }
             inputs = replace(inputs, obs={**obs, **parts} if isinstance(obs, dict) else parts[""])
         if not self._reward:
             return inputs
-        return replace(inputs, reward=(inputs.reward * self.get_buffer("reward_scale")).clamp_(-LARGEST_REWARD, LARGEST_REWARD))
+        return replace(
+            inputs,
+            reward=(inputs.reward * self.get_buffer("reward_scale")).clamp_(-LARGEST_REWARD, LARGEST_REWARD),
+        )
 
     def _centred(self, key: str, values: Tensor) -> Tensor:
         shift, scale = self._names[key]
-        return torch.addcmul(self.get_buffer(shift), values.float(), self.get_buffer(scale)).clamp_(-FARTHEST, FARTHEST)
+        return torch.addcmul(self.get_buffer(shift), values.float(), self.get_buffer(scale)).clamp_(
+            -FARTHEST, FARTHEST
+        )
 
     @torch.no_grad()
     def observe(self, batch: Batch, discount: float) -> None:
@@ -91,7 +117,10 @@ class Normaliser(nn.Module):
 
     def get_extra_state(self) -> dict[str, Any]:
         """For `state_dict`: all that has been learned."""
-        return {"obs": {key: moments.state() for key, moments in self._moments.items()}, "return": self._return.state()}
+        return {
+            "obs": {key: moments.state() for key, moments in self._moments.items()},
+            "return": self._return.state(),
+        }
 
     def set_extra_state(self, state: Any) -> None:
         """The inverse."""
@@ -119,7 +148,9 @@ class Moments:
         values = values.detach().cpu().double()
         count, mean = float(len(values)), values.mean(0)
         apart, total = mean - self.mean, self.count + count
-        self.squares = self.squares + (values - mean).square().sum(0) + apart.square() * (self.count * count / total)
+        self.squares = (
+            self.squares + (values - mean).square().sum(0) + apart.square() * (self.count * count / total)
+        )
         self.mean = self.mean + apart * (count / total)
         self.count = total
 
@@ -135,13 +166,21 @@ class Moments:
 
     def load(self, state: dict[str, Any]) -> None:
         """The inverse."""
-        self.count, self.mean, self.squares = float(state["count"]), state["mean"].cpu().clone(), state["squares"].cpu().clone()
+        self.count, self.mean, self.squares = (
+            float(state["count"]),
+            state["mean"].cpu().clone(),
+            state["squares"].cpu().clone(),
+        )
 
 
 def discounted_returns(batch: Batch, discount: float) -> Tensor:
-    """[T, B] what each trial has brought up to a row, the past discounted: R_t = r_t + gamma R_{t-1}, from 0 at its start."""
+    """[T, B] what each trial has brought up to a row, the past discounted: R_t = r_t + gamma R_{t-1}, from 0
+    at its start.
+    """
     rewards = batch.reward.detach().cpu().double().numpy()
-    kept = np.where(batch.trial_start.cpu().numpy(), 0.0, np.where(batch.episode_start.cpu().numpy(), 1.0, discount))
+    kept = np.where(
+        batch.trial_start.cpu().numpy(), 0.0, np.where(batch.episode_start.cpu().numpy(), 1.0, discount)
+    )
     found, sofar = np.empty_like(rewards), np.zeros(rewards.shape[1])
     for t in range(len(rewards)):
         found[t] = sofar = rewards[t] + kept[t] * sofar

@@ -1,4 +1,5 @@
-"""Task inference: a belief over the task, and decoders that predict from it every step of the trial (VariBAD: Zintgraf et al. 2020).
+"""Task inference: a belief over the task, and decoders that predict from it every step of the trial (VariBAD:
+Zintgraf et al. 2020).
 
 What is remembered after row t of a trial is read, by one layer, as a Gaussian belief over a latent task m,
 
@@ -6,11 +7,13 @@ What is remembered after row t of a trial is read, by one layer, as a Gaussian b
 
 and the memory is asked to believe in what explains the whole trial, the steps still to come included:
 
-    ELBO_t = E_{m ~ q_t}[sum_s log p(r_{s+1} | m, x_s, a_s, x_{s+1}) + log p(x_{s+1} | m, x_s, a_s)] - w_kl KL(q_t || q_{t-1})
+    ELBO_t = E_{m ~ q_t}[sum_s log p(r_{s+1} | m, x_s, a_s, x_{s+1}) + log p(x_{s+1} | m, x_s, a_s)] - w_kl
+    KL(q_t || q_{t-1})
 
-over the steps s of the trial of which row t is one (arXiv:1910.08348). The second term is there where transitions are decoded too.
-Decoders are networks whose error counts as a squared one, log p(r | ...) = -(r - prediction)^2 up to a constant; that of an observation is the
-mean over its numbers. What leads from an episode's end to the start of the next is no step, and is predicted by nobody.
+over the steps s of the trial of which row t is one (arXiv:1910.08348). The second term is there where
+transitions are decoded too. Decoders are networks whose error counts as a squared one, log p(r | ...) = -(r -
+prediction)^2 up to a constant; that of an observation is the mean over its numbers. What leads from an
+episode's end to the start of the next is no step, and is predicted by nobody.
 
 An ELBO is divided by the number of steps of its trial. That changes nothing in what is best for the trial, and makes the loss, the mean of
 -ELBO_t / steps over rows that train, as large for long trials as for short ones: it can be weighed beside the losses of actor and critic, which
@@ -18,10 +21,11 @@ are means over rows. Both sums are estimated without bias: by `rows` rows for ea
 them `steps` steps of its trial. One m is drawn for each row. In a window of a trial the steps are those of the window; its first row, unless it
 starts the trial, has no belief before it and is not among the rows.
 
-Heads go on reading the memory's features, which this loss only shapes; or, as published, the belief's mean and log-variance in their place, and
-then no gradient of actor or critic reaches the memory.
+Heads go on reading the memory's features, which this loss only shapes; or, as published, the belief's mean
+and log-variance in their place, and then no gradient of actor or critic reaches the memory.
 
-Rewards and observations are those that the networks read, so normalised where `agent.normalise_reward` and `agent.normalise_obs` say so.
+Rewards and observations are those that the networks read, so normalised where `agent.normalise_reward` and
+`agent.normalise_obs` say so.
 """
 
 from __future__ import annotations
@@ -44,7 +48,14 @@ from policies.agents.normalisation import farthest_reward
 class TaskInference(nn.Module):
     """What a network that remembers believes of the task, and the loss that makes it so."""
 
-    def __init__(self, config: TaskInferenceConfig, features: int, obs: int, actions: Actions, farthest_reward: float = math.inf) -> None:
+    def __init__(
+        self,
+        config: TaskInferenceConfig,
+        features: int,
+        obs: int,
+        actions: Actions,
+        farthest_reward: float = math.inf,
+    ) -> None:
         super().__init__()
         self.config = config
         self._farthest_reward = farthest_reward
@@ -60,14 +71,22 @@ class TaskInference(nn.Module):
     @classmethod
     def of(cls, config: AgentConfig, features: int, obs: int, actions: Actions) -> TaskInference | None:
         """None where it is left out, or there are no features to infer from."""
-        return cls(config.task_inference, features, obs, actions, farthest_reward(config)) if config.task_inference.weight and features else None
+        return (
+            cls(config.task_inference, features, obs, actions, farthest_reward(config))
+            if config.task_inference.weight and features
+            else None
+        )
 
     def read(self, features: Tensor) -> Tensor:
-        """[..., out_dim] what heads read: the features, or in their place mean and log-variance of the belief, through which no gradient goes."""
+        """[..., out_dim] what heads read: the features, or in their place mean and log-variance of the
+        belief, through which no gradient goes.
+        """
         return self.belief(features).detach() if self._replaces else features
 
     def loss(self, batch: Batch, seen: Seen, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """(the loss, times its weight, and its parts) for a batch that was `read`; everything that is drawn is a function of the seed."""
+        """(the loss, times its weight, and its parts) for a batch that was `read`; everything that is drawn
+        is a function of the seed.
+        """
         assert seen.remembered is not None
         config, columns = self.config, batch.shape[1]
         draws = torch.Generator(batch.reward.device).manual_seed(seed)
@@ -82,7 +101,9 @@ class TaskInference(nn.Module):
         divergence = kl_divergence(mean, log_var, *before.chunk(2, -1))
         elbo = -sum(parts.values(), config.kl_weight * divergence / steps)
         said = {"elbo": elbo, **parts, "belief_kl": divergence}
-        means = {name: value.sum() / max(len(rows), 1) for name, value in said.items()}  # a window may have no such row
+        means = {
+            name: value.sum() / max(len(rows), 1) for name, value in said.items()
+        }  # a window may have no such row
         return -config.weight * means["elbo"], {name: value.detach() for name, value in means.items()}
 
     def _draw_rows(self, batch: Batch, draws: torch.Generator) -> Tensor:
@@ -92,11 +113,18 @@ class TaskInference(nn.Module):
         rows = trains.flatten().nonzero().squeeze(1)
         if self.config.rows is None:
             return rows
-        return rows[torch.randperm(len(rows), generator=draws, device=rows.device)[: self.config.rows * batch.shape[1]]]
+        return rows[
+            torch.randperm(len(rows), generator=draws, device=rows.device)[
+                : self.config.rows * batch.shape[1]
+            ]
+        ]
 
-    def _draw_steps(self, batch: Batch, rows: Tensor, draws: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """([N, S] rows at which steps of the trial of each row arrived, by flat number, none twice; [N, S] whether there are so many; [N] how many
-        there are in all)."""
+    def _draw_steps(
+        self, batch: Batch, rows: Tensor, draws: torch.Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """([N, S] rows at which steps of the trial of each row arrived, by flat number, none twice; [N, S]
+        whether there are so many; [N] how many there are in all).
+        """
         num_rows, columns = batch.shape
         arrived = batch.valid & ~batch.episode_start
         arrived[0] = False
@@ -118,7 +146,9 @@ class TaskInference(nn.Module):
         told = [latent[:, None].expand(*arrivals.shape, -1), at(obs, flat - batch.shape[1]), at(action, flat)]
         reached = at(obs, flat)
         reward = at(batch.reward, flat).clamp(-self._farthest_reward, self._farthest_reward)
-        errors = {"reward_error": (self.reward(torch.cat([*told, reached], -1)).squeeze(-1) - reward).square()}
+        errors = {
+            "reward_error": (self.reward(torch.cat([*told, reached], -1)).squeeze(-1) - reward).square()
+        }
         if self.transition is not None:
             errors["transition_error"] = (self.transition(torch.cat(told, -1)) - reached).square().mean(-1)
         return errors
@@ -140,7 +170,11 @@ def problems_of_inference(config: AgentConfig) -> Iterator[str]:
 
 
 def check_decodable(config: TaskInferenceConfig, space: ObsSpace) -> None:
-    """Refuse, by a `ValueError` of one sentence, to decode pictures: a mean of squared differences says little of them."""
+    """Refuse, by a `ValueError` of one sentence, to decode pictures: a mean of squared differences says
+    little of them.
+    """
     pictures = [key for key, part in readable_parts(space).items() if len(part.shape) == 3]
     if config.weight and config.decode is Decodes.reward_and_transition and pictures:
-        raise ValueError("Next observations are decoded where they are vectors, and here is a picture: use agent.task_inference.decode=reward.")
+        raise ValueError(
+            "Next observations are decoded where they are vectors, and here is a picture: use agent.task_inference.decode=reward."
+        )

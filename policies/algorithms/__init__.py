@@ -7,4 +7,10 @@ from policies.algorithms.ppo import PPO
 from policies.algorithms.sac import SAC
 from policies.algorithms.td3 import TD3
 
-ALGORITHMS: dict[str, type[Algorithm]] = {"SAC": SAC, "TD3": TD3, "DiscreteSAC": DiscreteSAC, "DQN": DQN, "PPO": PPO}
+ALGORITHMS: dict[str, type[Algorithm]] = {
+    "SAC": SAC,
+    "TD3": TD3,
+    "DiscreteSAC": DiscreteSAC,
+    "DQN": DQN,
+    "PPO": PPO,
+}

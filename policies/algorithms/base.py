@@ -1,4 +1,6 @@
-"""The contract of an algorithm: it says what it needs, and turns a batch into one update. It owns its optimisers."""
+"""The contract of an algorithm: it says what it needs, and turns a batch into one update. It owns its
+optimisers.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +32,21 @@ class ReturnHorizon(Enum):
 
 @dataclass
 class AlgorithmConfig:
-    """Options that every algorithm has; an algorithm adds its own in a subclass (`name` is the registry name)."""
+    """Options that every algorithm has; an algorithm adds its own in a subclass (`name` is the registry
+    name).
+    """
 
     name: str = option("???", "the algorithm's name in the registry")
     return_horizon: ReturnHorizon = option(ReturnHorizon.trial, "where returns stop: trial or episode")
-    timeout_bootstrap: bool = option(True, "where the return stops at a time limit, bootstrap from the ended row")
+    timeout_bootstrap: bool = option(
+        True, "where the return stops at a time limit, bootstrap from the ended row"
+    )
     discount: float = option(0.99, "gamma, per env step", low=0, high=1)
     learning_rate: float = option(3e-4, "step size of the optimisers", above=0)
     encoder_learning_rate: float | None = option(
-        None, "step size of embeddings and memories; null: learning_rate. A hundredth of that steadies long training (RESeL)", above=0
+        None,
+        "step size of embeddings and memories; null: learning_rate. A hundredth of that steadies long training (RESeL)",
+        above=0,
     )
 
 
@@ -54,18 +62,24 @@ class Algorithm(ABC):
     def check_actions(cls, space: ActionSpace) -> None:
         """Refuse an action space that it cannot serve, by a `ValueError` of one sentence."""
         if actions_of(space).kind not in cls.serves:
-            raise ValueError(f"{cls.__name__} learns {' and '.join(kind.value for kind in cls.serves)} actions, not {space}.")
+            raise ValueError(
+                f"{cls.__name__} learns {' and '.join(kind.value for kind in cls.serves)} actions, not {space}."
+            )
 
     @classmethod
     def problems(cls, config: Any, agent: AgentConfig) -> Iterator[str]:
-        """One sentence for each thing that cannot stand together in these options of the algorithm and its agent."""
+        """One sentence for each thing that cannot stand together in these options of the algorithm and its
+        agent.
+        """
         if agent.encoders is Encoders.shared and agent.arch is Arch.Memory_Markov:
             yield NOTHING_TO_SHARE
         yield from conditioning.problems(agent)
         yield from problems_of_inference(agent)
 
     @classmethod
-    def problems_of_memory(cls, config: Any, agent: AgentConfig, memory: type[Memory], name: str) -> Iterator[str]:
+    def problems_of_memory(
+        cls, config: Any, agent: AgentConfig, memory: type[Memory], name: str
+    ) -> Iterator[str]:
         """The same of these options and a memory."""
         if cls.needs(config, agent.arch).state_every and not memory.stores_state:
             yield (
@@ -97,11 +111,15 @@ class Algorithm(ABC):
 
     @abstractmethod
     def update(self, batch: Batch) -> dict[str, Tensor]:
-        """One gradient step of everything it owns; metrics as detached 0-d tensors (turning them into floats waits for the device)."""
+        """One gradient step of everything it owns; metrics as detached 0-d tensors (turning them into floats
+        waits for the device).
+        """
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Everything that another process needs to go on bit for bit: parameters, targets, optimisers, generators."""
+        """Everything that another process needs to go on bit for bit: parameters, targets, optimisers,
+        generators.
+        """
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -109,11 +127,16 @@ class Algorithm(ABC):
 
 
 def groups_of(parameters: Sequence[Tensor], agent: Agent, config: AlgorithmConfig) -> list[dict[str, Any]]:
-    """The same parameters as an optimiser takes them: what belongs to embeddings and memories apart, where it has a step size of its own."""
+    """The same parameters as an optimiser takes them: what belongs to embeddings and memories apart, where it
+    has a step size of its own.
+    """
     if config.encoder_learning_rate is None:
         return [{"params": list(parameters)}]
     parts = [part for network in (agent.actor, agent.critic) for part in (network.encoder, network.branch)]
     encoders = {id(parameter) for part in parts for parameter in part.parameters()}
-    heads, slow = [one for one in parameters if id(one) not in encoders], [one for one in parameters if id(one) in encoders]
+    heads, slow = (
+        [one for one in parameters if id(one) not in encoders],
+        [one for one in parameters if id(one) in encoders],
+    )
     groups = [{"params": heads}, {"params": slow, "lr": config.encoder_learning_rate}]
     return [group for group in groups if group["params"]]

@@ -1,4 +1,6 @@
-"""DiscreteSAC: soft actor-critic with one output of policy and critics for each action (after Christodoulou 2019, arXiv:1910.07207)."""
+"""DiscreteSAC: soft actor-critic with one output of policy and critics for each action (after Christodoulou
+2019, arXiv:1910.07207).
+"""
 
 from __future__ import annotations
 
@@ -22,22 +24,30 @@ from utils.options import option
 class DiscreteSACConfig(SoftActorCriticConfig):
     """Options of DiscreteSAC."""
 
-    target_entropy_ratio: float = option(0.3, "the entropy that a tuned temperature aims at, as a part of the most there can be", above=0, high=1)
+    target_entropy_ratio: float = option(
+        0.3,
+        "the entropy that a tuned temperature aims at, as a part of the most there can be",
+        above=0,
+        high=1,
+    )
 
 
 class DiscreteSAC(SoftActorCritic):
-    """Actions 1..n. Nothing is sampled in an update: with n probabilities and n values at every row, all expectations are exact sums.
+    """Actions 1..n. Nothing is sampled in an update: with n probabilities and n values at every row, all
+    expectations are exact sums.
 
         V(h, s)  = sum_a pi(a | h, s) (min_i Q_i(h, s, a) - alpha log pi(a | h, s))
         J_Q      = E[(Q_i(h, s, a) - r' - gamma c V'(h', s'))^2],  i = 1..N
         J_pi     = -E[V(h, s)], through pi only
         J(alpha) = E[alpha (entropy of pi(. | h, s) - ratio * log n)]
 
-    An action that `action_mask` forbids has probability 0: it is in no sum, never taken, and n counts those that are allowed at the row.
+    An action that `action_mask` forbids has probability 0: it is in no sum, never taken, and n counts those
+    that are allowed at the row.
 
-    A tuned temperature finds the scale of the rewards by itself, where a fixed one that suits rewards of 1 per step drowns a single one at the
-    end of a trial. But it keeps the policy's entropy up everywhere, also where the best action is long known, and rises with the returns until
-    it does; for delayed rewards it is published to end with no gradient left. Then set a lower ratio, or fix `temperature`.
+    A tuned temperature finds the scale of the rewards by itself, where a fixed one that suits rewards of 1
+    per step drowns a single one at the end of a trial. But it keeps the policy's entropy up everywhere, also
+    where the best action is long known, and rises with the returns until it does; for delayed rewards it is
+    published to end with no gradient left. Then set a lower ratio, or fix `temperature`.
     """
 
     Config = DiscreteSACConfig
@@ -55,7 +65,9 @@ class DiscreteSAC(SoftActorCritic):
         cls.check(config, spec)
         return Agent(spec, partial(QOfChoicesHead, critics=config.critics))
 
-    def soft_value(self, critic: At, actor: At, temperature: Tensor, believed: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    def soft_value(
+        self, critic: At, actor: At, temperature: Tensor, believed: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
         """V as an exact sum over all actions."""
         log_probs = actor().log_probs
         probs = log_probs.exp()
@@ -69,4 +81,7 @@ class DiscreteSAC(SoftActorCritic):
     def target_entropy(self, actor: At) -> Tensor:
         """A part of the highest entropy that the mask allows at each row."""
         anything = torch.zeros(len(actor.seen.obs), self._choices.outputs, device=self.device)
-        return self.config.target_entropy_ratio * self._choices.distribution(anything, actor.seen.mask).highest_entropy()
+        return (
+            self.config.target_entropy_ratio
+            * self._choices.distribution(anything, actor.seen.mask).highest_entropy()
+        )

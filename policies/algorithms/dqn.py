@@ -1,4 +1,6 @@
-"""DQN: Q-learning with a target network (Mnih et al. 2015), its choice and its value by two networks (double DQN: van Hasselt et al. 2016)."""
+"""DQN: Q-learning with a target network (Mnih et al. 2015), its choice and its value by two networks (double
+DQN: van Hasselt et al. 2016).
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,12 @@ from utils.options import option
 class DQNConfig(OffPolicyConfig):
     """Options of DQN."""
 
-    critics: int = option(1, "estimates of Q, each by a head of its own; actions are chosen by their mean", low=1)
-    critics_in_target: int = option(1, "the smallest of so many of them, drawn in each update, is believed in targets", low=1)
+    critics: int = option(
+        1, "estimates of Q, each by a head of its own; actions are chosen by their mean", low=1
+    )
+    critics_in_target: int = option(
+        1, "the smallest of so many of them, drawn in each update, is believed in targets", low=1
+    )
     epsilon_start: float = option(1.0, "the part of random actions at the first update", low=0, high=1)
     epsilon_end: float = option(0.05, "the part of random actions that is left in the end", low=0, high=1)
     epsilon_updates: int = option(2_000, "updates over which epsilon goes from the one to the other", low=1)
@@ -46,7 +52,8 @@ class DQN(OffPolicy):
         y  = r' + gamma c Q'(h', s', a*)       Q' follows Q by tau in every update, rather than all at once after many
         J  = E[(Q(h, s, a) - y)^2]             not clipped to a slope of 1, which would count in units of the reward; see max_grad_norm
 
-    An action that `action_mask` forbids is neither a* nor ever taken. Epsilon falls with the updates, in a straight line; evaluation is greedy.
+    An action that `action_mask` forbids is neither a* nor ever taken. Epsilon falls with the updates, in a
+    straight line; evaluation is greedy.
     """
 
     Config = DQNConfig

@@ -1,23 +1,28 @@
-"""What off-policy algorithms share: rows that train, an ensemble of critics with a target, an optimiser for each owner, and one update of all.
+"""What off-policy algorithms share: rows that train, an ensemble of critics with a target, an optimiser for
+each owner, and one update of all.
 
-From each row that trains, a transition (h, s, a, r', h', s'): h is what is remembered, s the observation, and s' the row whose value follows
-(policies/returns.py). The critics Q_1..Q_N learn
+From each row that trains, a transition (h, s, a, r', h', s'): h is what is remembered, s the observation, and
+s' the row whose value follows (policies/returns.py). The critics Q_1..Q_N learn
 
     y   = r' + gamma c V'(h', s')                        c is 0 where the return stops and nothing follows
     J_Q = E[(Q_i(h, s, a) - y)^2],  i = 1..N
 
-where an algorithm says what V' is by its target critic, which follows by tau. With `critics` N > 2 and `critics_in_target` M < N this is the
-ensemble of REDQ (Chen et al. 2021, arXiv:2101.05982): V' takes the smallest of M critics drawn anew in each update, and the policy climbs the mean of
-all. Where M = N all count: the smallest of the two is the clipped double Q of TD3 and SAC.
+where an algorithm says what V' is by its target critic, which follows by tau. With `critics` N > 2 and
+`critics_in_target` M < N this is the ensemble of REDQ (Chen et al. 2021, arXiv:2101.05982): V' takes the
+smallest of M critics drawn anew in each update, and the policy climbs the mean of all. Where M = N all count:
+the smallest of the two is the clipped double Q of TD3 and SAC.
 
-Policy and temperature learn in one update of `policy_delay`, and where the policy has a target too, targets follow then, as in TD3. All gradients
-of an update are taken where the parameters stood before it. Where actor and critic share what is seen and remembered, it is the critic's: the actor
-reads it, and its gradient stops there.
+Policy and temperature learn in one update of `policy_delay`, and where the policy has a target too, targets
+follow then, as in TD3. All gradients of an update are taken where the parameters stood before it. Where actor
+and critic share what is seen and remembered, it is the critic's: the actor reads it, and its gradient stops
+there.
 
-A window may start from what the actor remembered there as it acted (R2D2; Kapturowski et al. 2019), stale by as many updates as came since, which a
-burn-in mends. The same state serves the actor that targets ask, and the critics where they share the actor's memory.
+A window may start from what the actor remembered there as it acted (R2D2; Kapturowski et al. 2019), stale by
+as many updates as came since, which a burn-in mends. The same state serves the actor that targets ask, and
+the critics where they share the actor's memory.
 
-Where a memory is to infer the task (policies/agents/task_inference.py), that loss is added to the critic's or the actor's, whoever owns the memory.
+Where a memory is to infer the task (policies/agents/task_inference.py), that loss is added to the critic's or
+the actor's, whoever owns the memory.
 """
 
 from __future__ import annotations
@@ -62,7 +67,11 @@ class OffPolicyConfig(AlgorithmConfig):
         "they reach beyond its first row and its last, so that each row is in equally many, and would be half empty",
         low=0,
     )
-    burn_in: int = option(0, "rows before a window that its memory reads first: no loss is taken over them, but gradients go through them", low=0)
+    burn_in: int = option(
+        0,
+        "rows before a window that its memory reads first: no loss is taken over them, but gradients go through them",
+        low=0,
+    )
     window_start: WindowStart = option(
         WindowStart.zero,
         "what the memory holds before the first row that it reads: zero, nothing; stored, what the actor's held there while it collected "
@@ -73,10 +82,16 @@ class OffPolicyConfig(AlgorithmConfig):
         "with window_start=stored: what the actor remembers is kept before every so many rows, where windows and burn-ins start; null: half a window",
         low=1,
     )
-    tau: float = option(0.005, "how far the target critic moves towards the critic in each update", above=0, high=1)
+    tau: float = option(
+        0.005, "how far the target critic moves towards the critic in each update", above=0, high=1
+    )
     critics: int = option(2, "estimates of Q, each by a head of its own", low=1)
-    critics_in_target: int = option(2, "targets take the smallest of so many critics, drawn anew in each update (REDQ: 2 of 10)", low=1)
-    max_grad_norm: float | None = option(None, "clip the gradient norms of actor and critic; null does not", above=0)
+    critics_in_target: int = option(
+        2, "targets take the smallest of so many critics, drawn anew in each update (REDQ: 2 of 10)", low=1
+    )
+    max_grad_norm: float | None = option(
+        None, "clip the gradient norms of actor and critic; null does not", above=0
+    )
 
 
 @dataclass
@@ -108,10 +123,11 @@ class At(NamedTuple):
 
 
 class OffPolicy(Algorithm):
-    """Owns the agent's parameters, a target critic (and a target actor, where `target_policy` says so), and an optimiser for each owner.
+    """Owns the agent's parameters, a target critic (and a target actor, where `target_policy` says so), and
+    an optimiser for each owner.
 
-    A subclass says what is the value of a row (`next_value`), which of the critic's numbers belong to an action (`q_taken`), and what its policy
-    minimises (`policy_losses`).
+    A subclass says what is the value of a row (`next_value`), which of the critic's numbers belong to an
+    action (`q_taken`), and what its policy minimises (`policy_losses`).
     """
 
     config: Any
@@ -140,7 +156,9 @@ class OffPolicy(Algorithm):
         if parameters:
             self.parameters[name] = list(parameters)
             groups = groups_of(parameters, self.agent, self.config)
-            self.optimizers[name] = torch.optim.Adam(groups, lr=self.config.learning_rate, fused=self.device.type != "mps")
+            self.optimizers[name] = torch.optim.Adam(
+                groups, lr=self.config.learning_rate, fused=self.device.type != "mps"
+            )
 
     @classmethod
     def needs(cls, config: Any, arch: Arch) -> Needs:
@@ -149,7 +167,14 @@ class OffPolicy(Algorithm):
             return Needs(on_policy=False, sample=Sample.transitions, batch_size=config.transitions_batch_size)
         sample = Sample.windows if config.window else Sample.trials
         every = _state_every(config) if config.window and config.window_start is WindowStart.stored else 0
-        return Needs(on_policy=False, sample=sample, batch_size=config.batch_size, window=config.window, burn_in=config.burn_in, state_every=every)
+        return Needs(
+            on_policy=False,
+            sample=sample,
+            batch_size=config.batch_size,
+            window=config.window,
+            burn_in=config.burn_in,
+            state_every=every,
+        )
 
     @classmethod
     def problems(cls, config: Any, agent: AgentConfig) -> Iterator[str]:
@@ -172,11 +197,13 @@ class OffPolicy(Algorithm):
         """The actor that targets ask."""
         return self._followers[1] if self.target_policy else self.agent.actor  # pyright: ignore[reportReturnType]
 
-    # -- what an algorithm says ----------------------------------------------------------------------------------------------------------
+    # -- what an algorithm says ------------------------------------------------------------------------------
 
     @abstractmethod
     def next_value(self, critic: At, actor: At) -> Tensor:
-        """[M] V' of rows, by the target critic, and by the actor that `target_policy` names; no gradient is kept."""
+        """[M] V' of rows, by the target critic, and by the actor that `target_policy` names; no gradient is
+        kept.
+        """
 
     @abstractmethod
     def q_taken(self, critic: At, action: Tensor) -> Tensor:
@@ -184,13 +211,17 @@ class OffPolicy(Algorithm):
 
     @abstractmethod
     def policy_losses(self, critic: At, actor: At) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """({owner: loss}, other metrics): what all owners but the critic minimise; the critic's parameters get no gradient from them."""
+        """({owner: loss}, other metrics): what all owners but the critic minimise; the critic's parameters
+        get no gradient from them.
+        """
 
     def smallest(self, q: Tensor) -> Tensor:
         """[N, M] -> [M] the estimate that targets believe."""
         if self.all_count:
             return q.min(0).values
-        drawn = torch.randperm(len(q), generator=self.generator, device=self.device)[: self.config.critics_in_target]
+        drawn = torch.randperm(len(q), generator=self.generator, device=self.device)[
+            : self.config.critics_in_target
+        ]
         return q[drawn].min(0).values
 
     @property
@@ -198,7 +229,7 @@ class OffPolicy(Algorithm):
         """Every critic is in every target."""
         return self.config.critics_in_target >= self.config.critics
 
-    # -- one update ----------------------------------------------------------------------------------------------------------------------
+    # -- one update ------------------------------------------------------------------------------------------
 
     def update(self, batch: Batch) -> dict[str, Tensor]:
         """One step of the critic, and of the policy if it is its turn."""
@@ -215,7 +246,11 @@ class OffPolicy(Algorithm):
             return loss, parts
 
         def policy_learns() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-            return self._differentiate_policy(batch, selected, critic, actor, seed) if learns and actor is not None else ({}, {})
+            return (
+                self._differentiate_policy(batch, selected, critic, actor, seed)
+                if learns and actor is not None
+                else ({}, {})
+            )
 
         # All gradients before the first step: a fused optimiser changes parameters without autograd noticing.
         (critic_loss, inferred), (policy_losses, said) = self._both(batch, critic_learns, policy_learns)
@@ -225,17 +260,27 @@ class OffPolicy(Algorithm):
         if learns or not self.target_policy:
             self._follow()
         self.updates += 1
-        of_critic = {name: metrics.pop(name) for name in ("critic_loss", "critic_grad_norm")} | inferred | {"q": q.detach().mean()}
+        of_critic = (
+            {name: metrics.pop(name) for name in ("critic_loss", "critic_grad_norm")}
+            | inferred
+            | {"q": q.detach().mean()}
+        )
         if learns:
             self.policy_metrics = metrics | {name: value.detach() for name, value in said.items()}
-        return of_critic | self.policy_metrics  # the same names in every update, so that their means are means
+        return (
+            of_critic | self.policy_metrics
+        )  # the same names in every update, so that their means are means
 
-    def _see(self, batch: Batch, selected: Selected, learns: bool) -> tuple[tuple[Seen, Tensor], tuple[Seen | None, Tensor]]:
+    def _see(
+        self, batch: Batch, selected: Selected, learns: bool
+    ) -> tuple[tuple[Seen, Tensor], tuple[Seen | None, Tensor]]:
         """(what the critic sees, Q of what was done), (what the actor sees, targets)."""
 
         def of_critic() -> tuple[Seen, Tensor]:
             seen = self.agent.critic.unroll(batch, batch.state if self.agent.shares else None)
-            return seen, self.q_taken(At(self.agent.critic.head, seen.pick(selected.rows)), pick(batch.action, selected.rows))
+            return seen, self.q_taken(
+                At(self.agent.critic.head, seen.pick(selected.rows)), pick(batch.action, selected.rows)
+            )
 
         def of_actor(critic: Seen | None) -> tuple[Seen | None, Tensor]:
             actor = self._actor_sees(batch, critic, learns)
@@ -250,7 +295,10 @@ class OffPolicy(Algorithm):
         self, batch: Batch, selected: Selected, critic: Seen, actor: Seen, seed: int
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The losses of all owners but the critic, differentiated, and other metrics."""
-        at = [At(head, seen.pick(selected.rows)) for head, seen in ((self._still, critic.detach()), (self.agent.actor.head, actor))]
+        at = [
+            At(head, seen.pick(selected.rows))
+            for head, seen in ((self._still, critic.detach()), (self.agent.actor.head, actor))
+        ]
         losses, said = self.policy_losses(*at)
         inferred, parts = self.agent.infer(batch, seed, actor=actor)
         if inferred:
@@ -259,7 +307,9 @@ class OffPolicy(Algorithm):
             self._differentiate(name, loss)
         return losses, said | parts
 
-    def _both(self, batch: Batch, first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
+    def _both(
+        self, batch: Batch, first: Callable[[], First], second: Callable[[], Second]
+    ) -> tuple[First, Second]:
         """Side by side, if it pays; all that is drawn is drawn by the second."""
         return both(first, second, rows=batch.reward.numel(), device=self.device)
 
@@ -272,7 +322,9 @@ class OffPolicy(Algorithm):
         return Selected(rows, pick(flat, rows), pick(carries, rows), pick(batch.reward, rows + columns))
 
     def _actor_sees(self, batch: Batch, critic: Seen | None, learns: bool) -> Seen | None:
-        """What the actor reads of all rows: with gradients where it learns; what the critic sees, where they share it; None if nobody asks."""
+        """What the actor reads of all rows: with gradients where it learns; what the critic sees, where they
+        share it; None if nobody asks.
+        """
         if critic is not None:
             return critic.detach()
         if not learns and self.target_policy:
@@ -282,13 +334,17 @@ class OffPolicy(Algorithm):
 
     @torch.no_grad()
     def targets(self, batch: Batch, selected: Selected, actor: Seen | None) -> Tensor:
-        """[M] y = r' + gamma c V'(h', s'); `actor` is what the actor sees, for a value that asks the policy as it is."""
+        """[M] y = r' + gamma c V'(h', s'); `actor` is what the actor sees, for a value that asks the policy
+        as it is.
+        """
         rows = selected.successors
         critic = self.target.unroll(batch, batch.state if self.agent.shares else None)
         if self.target_policy:
             actor = critic if self.agent.shares else self.target_actor.unroll(batch, batch.state)
         assert actor is not None
-        value = self.next_value(At(self.target.head, critic.pick(rows)), At(self.target_actor.head, actor.pick(rows)))
+        value = self.next_value(
+            At(self.target.head, critic.pick(rows)), At(self.target_actor.head, actor.pick(rows))
+        )
         return selected.next_reward + self.config.discount * selected.carries * value
 
     def _differentiate(self, name: str, loss: Tensor) -> None:
@@ -312,7 +368,7 @@ class OffPolicy(Algorithm):
         for old, new in zip(self._followers.buffers(), self._leaders.buffers(), strict=True):
             old.copy_(new)
 
-    # -- what goes on in another process -------------------------------------------------------------------------------------------------
+    # -- what goes on in another process ---------------------------------------------------------------------
 
     def _modules(self) -> Iterator[tuple[str, Any]]:
         yield "agent", self.agent
@@ -323,7 +379,12 @@ class OffPolicy(Algorithm):
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain numbers only, which torch.load(weights_only=True) reads."""
         parts = {name: module.state_dict() for name, module in self._modules()}
-        return {**parts, "generator": self.generator.get_state(), "updates": self.updates, "policy_metrics": dict(self.policy_metrics)}
+        return {
+            **parts,
+            "generator": self.generator.get_state(),
+            "updates": self.updates,
+            "policy_metrics": dict(self.policy_metrics),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of `state_dict`."""
@@ -335,9 +396,13 @@ class OffPolicy(Algorithm):
 
 
 def _still(head: nn.Module) -> nn.Module:
-    """The same head, on the same parameters: but for autograd they stand still, and nobody computes gradients of them only to throw them away."""
+    """The same head, on the same parameters: but for autograd they stand still, and nobody computes gradients
+    of them only to throw them away.
+    """
     twin = deepcopy(head).requires_grad_(False)
-    for mine, theirs in zip((*twin.parameters(), *twin.buffers()), (*head.parameters(), *head.buffers()), strict=True):
+    for mine, theirs in zip(
+        (*twin.parameters(), *twin.buffers()), (*head.parameters(), *head.buffers()), strict=True
+    ):
         mine.data = theirs.data
     return twin
 
@@ -354,7 +419,11 @@ def _problems_of_stored(config: OffPolicyConfig, agent: AgentConfig) -> Iterator
     if not config.window:
         yield f"{name} is where windows start, and algorithm.window=0 takes whole trials, which start with nothing remembered: use zero."
     elif config.window % every or config.burn_in % every:
-        source = f"algorithm.state_every={every}" if config.state_every else f"algorithm.state_every=null, which is {every},"
+        source = (
+            f"algorithm.state_every={every}"
+            if config.state_every
+            else f"algorithm.state_every=null, which is {every},"
+        )
         yield (
             f"{source} does not divide algorithm.window={config.window} and algorithm.burn_in={config.burn_in}, and windows start where states are "
             f"stored: use {gcd(config.window, config.burn_in)} or what divides that."

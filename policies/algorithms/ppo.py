@@ -1,4 +1,6 @@
-"""PPO: clipped policy gradients (Schulman et al. 2017, arXiv:1707.06347) on whole trials, which with a memory is RL^2 (Duan et al. 2016)."""
+"""PPO: clipped policy gradients (Schulman et al. 2017, arXiv:1707.06347) on whole trials, which with a memory
+is RL^2 (Duan et al. 2016).
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,30 @@ class PPOConfig(AlgorithmConfig):
 
     discount: float = option(0.97, "gamma, per env step", low=0, high=1)
     learning_rate: float = option(7e-4, "step size of the optimiser", above=0)
-    trace: float = option(0.9, "lambda of the advantages: 0 believes the value of the next row, 1 the rewards to the end", low=0, high=1)
+    trace: float = option(
+        0.9,
+        "lambda of the advantages: 0 believes the value of the next row, 1 the rewards to the end",
+        low=0,
+        high=1,
+    )
     epochs: int = option(3, "times that the rows of an iteration are gone through", low=1)
     minibatches: int = option(4, "gradient steps in each of them; each takes whole columns of rows", low=1)
-    window: int = option(0, "cut those columns into windows of so many rows, which start from what was remembered there; 0 leaves them whole", low=0)
-    clip: float = option(0.2, "how far the probability of an action may move from what it was, as a ratio, before it counts no more", above=0)
-    clip_value: float | None = option(None, "the same for values, in the units that the value head counts in; null does not", above=0)
-    normalise_value: bool = option(False, "let the value head count in deviations of late returns from their mean, whatever their size")
+    window: int = option(
+        0,
+        "cut those columns into windows of so many rows, which start from what was remembered there; 0 leaves them whole",
+        low=0,
+    )
+    clip: float = option(
+        0.2,
+        "how far the probability of an action may move from what it was, as a ratio, before it counts no more",
+        above=0,
+    )
+    clip_value: float | None = option(
+        None, "the same for values, in the units that the value head counts in; null does not", above=0
+    )
+    normalise_value: bool = option(
+        False, "let the value head count in deviations of late returns from their mean, whatever their size"
+    )
     value_weight: float = option(0.5, "weight of the value's loss beside the policy's", low=0)
     entropy_weight: float = option(0.002, "weight of the policy's entropy", low=0)
     max_grad_norm: float | None = option(0.5, "clip the norm of the gradient; null does not", above=0)
@@ -52,29 +71,36 @@ class PPOConfig(AlgorithmConfig):
         above=0,
     )
     parts: int | None = option(
-        None, "parts of a minibatch whose gradients are found side by side and added; null: 2 on a CPU, or 1 where that would not gain", low=1
+        None,
+        "parts of a minibatch whose gradients are found side by side and added; null: 2 on a CPU, or 1 where that would not gain",
+        low=1,
     )
 
 
 class PPO(Algorithm):
-    """On-policy. One update of the rows that the present policy collected, and they are forgotten; one optimiser of everything.
+    """On-policy. One update of the rows that the present policy collected, and they are forgotten; one
+    optimiser of everything.
 
-    Before its first step an update goes through all rows once, without gradients, for log pi_old and V_old: acting need not record them.
-    With A of `policies.returns.advantages`, brought to mean 0 and deviation 1 over the rows that train, and R = A + V_old from before that,
-    each step descends, over the rows of some columns (whole trials, one after another),
+    Before its first step an update goes through all rows once, without gradients, for log pi_old and V_old:
+    acting need not record them. With A of `policies.returns.advantages`, brought to mean 0 and deviation 1
+    over the rows that train, and R = A + V_old from before that, each step descends, over the rows of some
+    columns (whole trials, one after another),
 
         L = -E[min(rho A, clip(rho, 1 - c, 1 + c) A)] + w_v / 2 E[(V - R)^2] - w_e E[entropy of pi],    rho = pi(a | h) / pi_old(a | h)
 
-    Which columns, is drawn anew in each epoch. With a `window` they are cut: many more and shorter ones can be mixed, gradients go back no further
-    than a window's first row, and its memory starts from what the policy remembered there when the update began. The gradient of a minibatch is
-    the sum of those of its parts, each found in a thread of its own: a sum of the same numbers wherever and whenever they run, so it is as
-    reproducible as one, and on two cores takes little more than half the time. Continuous actions are Gaussian, with a deviation that no row
-    decides; what lies beyond a bound acts as the bound, and the memory reads what was sent. Values need rewards of a known size,
-    `agent.normalise_reward`, or to be counted in one, `normalise_value`: V and R of L are then (V - m) / d and (R - m) / d, with mean m and
-    deviation d of the R of late. A memory that is to infer the task adds the loss of policies/agents/task_inference.py to L.
+    Which columns, is drawn anew in each epoch. With a `window` they are cut: many more and shorter ones can
+    be mixed, gradients go back no further than a window's first row, and its memory starts from what the
+    policy remembered there when the update began. The gradient of a minibatch is the sum of those of its
+    parts, each found in a thread of its own: a sum of the same numbers wherever and whenever they run, so it
+    is as reproducible as one, and on two cores takes little more than half the time. Continuous actions are
+    Gaussian, with a deviation that no row decides; what lies beyond a bound acts as the bound, and the memory
+    reads what was sent. Values need rewards of a known size, `agent.normalise_reward`, or to be counted in
+    one, `normalise_value`: V and R of L are then (V - m) / d and (R - m) / d, with mean m and deviation d of
+    the R of late. A memory that is to infer the task adds the loss of policies/agents/task_inference.py to L.
 
-    The surer a policy is of itself, the more it is changed by steps of the same size. With `target_kl` K, step sizes are the configured ones
-    times a pace, which after each update goes by sqrt(K / approx_kl), by a fifth at most, and never above 1.
+    The surer a policy is of itself, the more it is changed by steps of the same size. With `target_kl` K,
+    step sizes are the configured ones times a pace, which after each update goes by sqrt(K / approx_kl), by a
+    fifth at most, and never above 1.
     """
 
     Config = PPOConfig
@@ -85,11 +111,15 @@ class PPO(Algorithm):
         self.agent = agent
         self.parameters = list(agent.parameters())
         groups = groups_of(self.parameters, agent, config)
-        self.optimizer = torch.optim.Adam(groups, lr=config.learning_rate, eps=1e-5, fused=self.parameters[0].device.type != "mps")
+        self.optimizer = torch.optim.Adam(
+            groups, lr=config.learning_rate, eps=1e-5, fused=self.parameters[0].device.type != "mps"
+        )
         self._step_sizes = [group["lr"] for group in self.optimizer.param_groups]
         self.generator = torch.Generator().manual_seed(seed)
         self.scale = ValueScale() if config.normalise_value else None
-        self._gains = self.parameters[0].device.type == "cpu" and all(part.in_long_calls for part in agent.modules() if isinstance(part, Memory))
+        self._gains = self.parameters[0].device.type == "cpu" and all(
+            part.in_long_calls for part in agent.modules() if isinstance(part, Memory)
+        )
 
     @classmethod
     def needs(cls, config: PPOConfig, arch: Arch) -> Needs:
@@ -107,7 +137,9 @@ class PPO(Algorithm):
             return PolicyHead(sizes, actions, last_gain=0.01)
 
         encoders = Encoders.separate if spec.config.arch is Arch.Memory_Markov else Encoders.shared
-        return Agent(spec, ValueHead, policy, extras=cls.needs(config, spec.config.arch).extras, encoders=encoders)
+        return Agent(
+            spec, ValueHead, policy, extras=cls.needs(config, spec.config.arch).extras, encoders=encoders
+        )
 
     @classmethod
     def problems(cls, config: PPOConfig, agent: AgentConfig) -> Iterator[str]:
@@ -117,7 +149,9 @@ class PPO(Algorithm):
             yield "agent.task_inference predicts the steps between rows, and a window of algorithm.window=1 has one row: use at least 2."
 
     @classmethod
-    def problems_of_memory(cls, config: PPOConfig, agent: AgentConfig, memory: type[Memory], name: str) -> Iterator[str]:
+    def problems_of_memory(
+        cls, config: PPOConfig, agent: AgentConfig, memory: type[Memory], name: str
+    ) -> Iterator[str]:
         """Windows start from a state."""
         if config.window and not memory.stores_state and agent.arch is not Arch.Markov:
             yield f"memory={name} has no state from which windows could start, for it reads whole trials: use algorithm.window=0, which takes them."
@@ -137,7 +171,10 @@ class PPO(Algorithm):
         metrics = {name: total / steps for name, total in sums.items()}
         if self.config.target_kl is not None:
             metrics["pace"] = self._settle_pace(metrics["approx_kl"], self.config.target_kl)
-        return metrics | {"explained_variance": explained, "value": value.mean() if self.scale is None else self.scale.returns(value.mean())}
+        return metrics | {
+            "explained_variance": explained,
+            "value": value.mean() if self.scale is None else self.scale.returns(value.mean()),
+        }
 
     def _settle_pace(self, kl: Tensor, target: float) -> Tensor:
         """The pace from now on; it is kept in the optimiser's step sizes, and so in its state."""
@@ -150,12 +187,16 @@ class PPO(Algorithm):
 
     @torch.no_grad()
     def _judged(self, batch: Batch, threads: Executor) -> Batch:
-        """The same rows, cut into windows if they are to be, with what the present policy and values say of them."""
+        """The same rows, cut into windows if they are to be, with what the present policy and values say of
+        them.
+        """
         config, trains = self.config, batch.trains
         parts = self._split(torch.arange(batch.shape[1], device=trains.device), batch.shape[0])
         log_prob, value = said = batch.reward.new_zeros(2, *batch.shape)
         states = _States(-(-batch.shape[0] // (config.window or batch.shape[0])), batch.shape[1])
-        for columns, (found, remembered) in zip(parts, _side_by_side(self._say, [batch.columns(part) for part in parts], threads), strict=True):
+        for columns, (found, remembered) in zip(
+            parts, _side_by_side(self._say, [batch.columns(part) for part in parts], threads), strict=True
+        ):
             said[:, : found.shape[1], columns] = found
             if config.window:
                 states.put(columns, remembered)
@@ -163,7 +204,12 @@ class PPO(Algorithm):
             value = self.scale.returns(value)
         whole_trial = config.return_horizon is ReturnHorizon.trial
         advantage = advantages(
-            batch, value, discount=config.discount, trace=config.trace, whole_trial=whole_trial, timeout_bootstrap=config.timeout_bootstrap
+            batch,
+            value,
+            discount=config.discount,
+            trace=config.trace,
+            whole_trial=whole_trial,
+            timeout_bootstrap=config.timeout_bootstrap,
         )
         deviation, mean = torch.std_mean(advantage[trains], correction=0)
         normal = torch.where(trains, (advantage - mean) / (deviation + 1e-8), 0.0)
@@ -171,7 +217,9 @@ class PPO(Algorithm):
         if self.scale is not None:
             self.scale.learn(target[trains])
             value, target = self.scale.counts(value), self.scale.counts(target)
-        batch = replace(batch, extras={"log_prob": log_prob, "value": value, "target": target, "advantage": normal})
+        batch = replace(
+            batch, extras={"log_prob": log_prob, "value": value, "target": target, "advantage": normal}
+        )
         if not config.window:
             return batch
         batch = replace(batch.side_by_side(config.window), state=states.of(0), critic_state=states.of(1))
@@ -179,14 +227,22 @@ class PPO(Algorithm):
 
     @torch.no_grad()
     def _say(self, batch: Batch) -> tuple[Tensor, list[tuple[State, State]]]:
-        """[2, T, B] log-probabilities of what was done, and values; and what actor and critic remember before each window."""
+        """[2, T, B] log-probabilities of what was done, and values; and what actor and critic remember before
+        each window.
+        """
         rows, said, before = self.config.window or batch.shape[0], list[Tensor](), list[tuple[State, State]]()
-        state = tuple(network.branch.initial_state(batch.shape[1]) for network in (self.agent.actor, self.agent.critic))
+        state = tuple(
+            network.branch.initial_state(batch.shape[1]) for network in (self.agent.actor, self.agent.critic)
+        )
         for start in range(0, batch.shape[0], rows):
             before.append((state[0], state[1]))
             window = replace(batch.rows(start, start + rows), state=state[0], critic_state=state[1])
             (actor, critic), state = self.agent.see_on(window)
-            said.append(torch.stack([self.agent.actor.head(actor).log_prob(window.action), self.agent.critic.head(critic)]))
+            said.append(
+                torch.stack(
+                    [self.agent.actor.head(actor).log_prob(window.action), self.agent.critic.head(critic)]
+                )
+            )
         return torch.cat(said, 1), before
 
     def _minibatches(self, columns: int) -> tuple[Tensor, ...]:
@@ -195,14 +251,19 @@ class PPO(Algorithm):
         return order.tensor_split(min(self.config.minibatches, columns))
 
     def _split(self, columns: Tensor, rows: int) -> tuple[Tensor, ...]:
-        """The parts of these columns of so many rows; a function of the config and of these numbers, not of the machine."""
+        """The parts of these columns of so many rows; a function of the config and of these numbers, not of
+        the machine.
+        """
         parts = self.config.parts or (2 if self._gains and rows * len(columns) >= 2 * FEWEST_ROWS else 1)
         return columns.tensor_split(min(parts, len(columns)))
 
     def _step(self, batch: Batch, columns: Tensor, threads: Executor) -> dict[str, Tensor]:
         """One step of the optimiser on these columns."""
         total = batch.trains[:, columns].sum()
-        parts = [(part, self.agent.draw_inference_seed(self.generator)) for part in self._split(columns, batch.shape[0])]
+        parts = [
+            (part, self.agent.draw_inference_seed(self.generator))
+            for part in self._split(columns, batch.shape[0])
+        ]
 
         def differentiate(part: tuple[Tensor, int]) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
             loss, metrics = self._loss(batch.columns(part[0]), total, part[1])
@@ -211,12 +272,17 @@ class PPO(Algorithm):
 
         metrics: dict[str, Tensor] = {}
         found = _side_by_side(differentiate, parts, threads)
-        for parameter, *gradients in zip(self.parameters, *(gradients for gradients, _ in found), strict=True):
-            # Contiguous, as the parameter is: a fused optimiser goes by memory, not by strides, and would mix up what is transposed.
+        for parameter, *gradients in zip(
+            self.parameters, *(gradients for gradients, _ in found), strict=True
+        ):
+            # Contiguous, as the parameter is: a fused optimiser goes by memory, not by strides, and would mix
+            # up what is transposed.
             parameter.grad = torch.stack(gradients).sum(0)
         for _, said in found:
             _add(metrics, said)
-        metrics["grad_norm"] = norm = nn.utils.get_total_norm([parameter.grad for parameter in self.parameters if parameter.grad is not None])
+        metrics["grad_norm"] = norm = nn.utils.get_total_norm(
+            [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        )
         if self.config.max_grad_norm is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.config.max_grad_norm, norm)
         self.optimizer.step()
@@ -243,7 +309,10 @@ class PPO(Algorithm):
         entropy = mean(policy.entropy().expand(batch.shape))
         with torch.no_grad():
             # kl(pi_old || pi) as E[rho - 1 - log rho], of which no term is negative (Schulman 2020)
-            changes = {"approx_kl": mean(ratio - 1 - log_ratio), "clip_fraction": mean((ratio != held).float())}
+            changes = {
+                "approx_kl": mean(ratio - 1 - log_ratio),
+                "clip_fraction": mean((ratio != held).float()),
+            }
         loss = config.value_weight * value_loss - gain - config.entropy_weight * entropy
         inferred, parts = self.agent.infer(batch, seed, actor=actor, critic=critic)
         loss = sum((weight.sum() * one for one in inferred), loss)
@@ -252,7 +321,11 @@ class PPO(Algorithm):
 
     def state_dict(self) -> dict[str, Any]:
         """Parameters, optimiser, and the stream that draws the minibatches."""
-        state = {"agent": self.agent.state_dict(), "optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
+        state = {
+            "agent": self.agent.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+        }
         return state if self.scale is None else state | {"scale": vars(self.scale).copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -265,7 +338,9 @@ class PPO(Algorithm):
 
 
 class ValueScale:
-    """The units that a value head counts in: deviations of late returns from their mean (as in MAPPO, Yu et al. 2022); an update counts a tenth."""
+    """The units that a value head counts in: deviations of late returns from their mean (as in MAPPO, Yu et
+    al. 2022); an update counts a tenth.
+    """
 
     KEPT = 0.9
 
@@ -295,7 +370,9 @@ class ValueScale:
 
 
 class _States:
-    """What actor and critic remember before each of `windows` windows of `columns` columns, as batches of windows have it."""
+    """What actor and critic remember before each of `windows` windows of `columns` columns, as batches of
+    windows have it.
+    """
 
     def __init__(self, windows: int, columns: int) -> None:
         self._shape = windows, columns
@@ -306,7 +383,9 @@ class _States:
         for window, states in enumerate(before):
             for leaves, state in zip(self._leaves, states, strict=True):
                 for name, leaf in state.items():
-                    leaves.setdefault(name, leaf.new_zeros(*self._shape, *leaf.shape[1:]))[window, columns] = leaf
+                    leaves.setdefault(name, leaf.new_zeros(*self._shape, *leaf.shape[1:]))[
+                        window, columns
+                    ] = leaf
 
     def of(self, which: int) -> State:
         """[windows x columns, ...]."""

@@ -1,4 +1,6 @@
-"""SAC: soft actor-critic with automatic temperature (Haarnoja et al. 2018, arXiv:1812.05905), on rows that may be remembered."""
+"""SAC: soft actor-critic with automatic temperature (Haarnoja et al. 2018, arXiv:1812.05905), on rows that
+may be remembered.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,24 @@ from utils.options import option
 class SACConfig(SoftActorCriticConfig):
     """Options of SAC."""
 
-    target_entropy: float | None = option(None, "entropy (nats) that the temperature aims at; null is minus the number of action dimensions")
+    target_entropy: float | None = option(
+        None, "entropy (nats) that the temperature aims at; null is minus the number of action dimensions"
+    )
 
 
 class SAC(SoftActorCritic):
-    """Continuous actions: one is drawn by the reparametrised policy at every row, a = f(noise; h, s), and gradients flow through it."""
+    """Continuous actions: one is drawn by the reparametrised policy at every row, a = f(noise; h, s), and
+    gradients flow through it.
+    """
 
     Config = SACConfig
     serves = (ActionKind.continuous,)
 
     def __init__(self, config: SACConfig, agent: Agent, *, seed: int) -> None:
         super().__init__(config, agent, seed=seed)
-        self._target_entropy = -float(agent.actions.dim) if config.target_entropy is None else config.target_entropy
+        self._target_entropy = (
+            -float(agent.actions.dim) if config.target_entropy is None else config.target_entropy
+        )
 
     @classmethod
     def make_agent(cls, config: SACConfig, spec: AgentSpec) -> Agent:
@@ -41,9 +49,13 @@ class SAC(SoftActorCritic):
         cls.check(config, spec)
         return Agent(spec, partial(QHead, critics=config.critics))
 
-    def soft_value(self, critic: At, actor: At, temperature: Tensor, believed: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    def soft_value(
+        self, critic: At, actor: At, temperature: Tensor, believed: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
         """V estimated from one sampled action at every row."""
-        noise = torch.randn(len(actor.seen.obs), self.agent.actions.dim, generator=self.generator, device=self.device)
+        noise = torch.randn(
+            len(actor.seen.obs), self.agent.actions.dim, generator=self.generator, device=self.device
+        )
         action, log_prob = actor().sample_with_log_prob(noise)
         return believed(critic(action)) - temperature * log_prob, log_prob
 

@@ -1,4 +1,5 @@
-"""What soft actor-critics share, whatever their actions: the value of a row counts the policy's entropy, at a temperature that may tune itself.
+"""What soft actor-critics share, whatever their actions: the value of a row counts the policy's entropy, at a
+temperature that may tune itself.
 
     y        = r' + gamma c V'(h', s'),  V = E[Q(h, s, a) - alpha log pi(a | h, s)] under the policy as it is, Q the smallest of the target critics
     J_Q      = E[(Q_i(h, s, a) - y)^2]
@@ -47,8 +48,12 @@ class SoftActorCritic(OffPolicy):
             self.own("temperature", [self.log_temperature])
 
     @abstractmethod
-    def soft_value(self, critic: At, actor: At, temperature: Tensor, believed: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """(V = E[Q - alpha log pi], E[log pi]), [M] each, under the actor's policy; `believed` makes one Q of all estimates."""
+    def soft_value(
+        self, critic: At, actor: At, temperature: Tensor, believed: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """(V = E[Q - alpha log pi], E[log pi]), [M] each, under the actor's policy; `believed` makes one Q of
+        all estimates.
+        """
 
     @abstractmethod
     def target_entropy(self, actor: At) -> Tensor | float:

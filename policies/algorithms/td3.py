@@ -1,4 +1,6 @@
-"""TD3: twin delayed deterministic policy gradient (Fujimoto et al. 2018, arXiv:1802.09477), on rows that may be remembered."""
+"""TD3: twin delayed deterministic policy gradient (Fujimoto et al. 2018, arXiv:1802.09477), on rows that may
+be remembered.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +23,23 @@ class TD3Config(ActorCriticConfig):
     """Options of TD3."""
 
     policy_delay: int = option(2, "the policy learns in one of so many updates", low=1)
-    exploration_noise: float = option(0.1, "deviation of the normal noise that is added to actions while collecting", above=0)
+    exploration_noise: float = option(
+        0.1, "deviation of the normal noise that is added to actions while collecting", above=0
+    )
     target_noise: float = option(0.2, "deviation of the normal noise on the target policy's actions", low=0)
     target_noise_clip: float = option(0.5, "the most that this noise may be", low=0)
 
 
 class TD3(OffPolicy):
-    """Continuous actions, a = pi(h, s) by tanh. Collecting takes clip(a + exploration noise), evaluation a itself.
+    """Continuous actions, a = pi(h, s) by tanh. Collecting takes clip(a + exploration noise), evaluation a
+    itself.
 
         V'(h', s') = min_i Q'_i(h', s', clip(pi'(h', s') + clip(target_noise e, -c, c))),  e ~ N(0, 1)
         J_Q        = E[(Q_i(h, s, a) - r' - gamma c V'(h', s'))^2],  i = 1..N
         J_pi       = -E[Q_1(h, s, pi(h, s))],  in one update of `policy_delay`, and then pi' and Q' follow by tau
 
-    The noise on the target policy's action makes the target smooth in it, so that no narrow peak of the critic is exploited. Where not all
-    critics count in targets, the policy climbs their mean.
+    The noise on the target policy's action makes the target smooth in it, so that no narrow peak of the
+    critic is exploited. Where not all critics count in targets, the policy climbs their mean.
     """
 
     Config = TD3Config
@@ -46,12 +51,18 @@ class TD3(OffPolicy):
     def make_agent(cls, config: TD3Config, spec: AgentSpec) -> Agent:
         """An agent with one action for each row."""
         cls.check(config, spec)
-        return Agent(spec, partial(QHead, critics=config.critics), partial(DeterministicHead, deviation=config.exploration_noise))
+        return Agent(
+            spec,
+            partial(QHead, critics=config.critics),
+            partial(DeterministicHead, deviation=config.exploration_noise),
+        )
 
     def next_value(self, critic: At, actor: At) -> Tensor:
         """The smallest target critic at the target policy's action plus clipped noise."""
         action = actor().mode()
-        noise = torch.randn(action.shape, generator=self.generator, device=self.device) * self.config.target_noise
+        noise = (
+            torch.randn(action.shape, generator=self.generator, device=self.device) * self.config.target_noise
+        )
         limit = self.config.target_noise_clip
         return self.smallest(critic((action + noise.clamp(-limit, limit)).clamp(-1.0, 1.0)))
 

@@ -1,4 +1,6 @@
-"""What actors remember and say of rows, on its way from a wave to a replay: the states from which windows start, and extras."""
+"""What actors remember and say of rows, on its way from a wave to a replay: the states from which windows
+start, and extras.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,18 @@ class StateKeeper(Protocol):
     state_every: int
     """Before one in so many rows of a trial; not before the first, when nothing is remembered."""
 
-    def write_states(self, trials: NDArray[np.int64], times: NDArray[np.int64], state: Mapping[str, NDArray[Any]]) -> None:
+    def write_states(
+        self, trials: NDArray[np.int64], times: NDArray[np.int64], state: Mapping[str, NDArray[Any]]
+    ) -> None:
         """state[...][i] is what was remembered before row times[i] of the wave's trial trials[i]."""
         ...
 
 
 @dataclass(frozen=True)
 class Remembering:
-    """Who acts for a group of slots, and what it remembers of them now, batch-first; and what it added to the rows that it acted on last."""
+    """Who acts for a group of slots, and what it remembers of them now, batch-first; and what it added to the
+    rows that it acted on last.
+    """
 
     act: Act
     state: Callable[[], State]
@@ -43,7 +49,9 @@ class Remembering:
 
 @dataclass(frozen=True)
 class ReadAlong:
-    """Acts as `acts` does, while the memory of `reads` reads the rows: so a random pool has the states that the agent would have had in it."""
+    """Acts as `acts` does, while the memory of `reads` reads the rows: so a random pool has the states that
+    the agent would have had in it.
+    """
 
     acts: Actor
     reads: Actor
@@ -64,13 +72,22 @@ class ReadAlong:
         return self.acts.draw_noise(rng, num_rows)
 
 
-def keep(keeper: StateKeeper, act: Act, slots: NDArray[np.int64], trial: NDArray[np.int64], time: NDArray[np.int64]) -> None:
-    """Before `act` acts for these slots: those of its states that are kept; `trial` and `time` [N] say which row is in each slot."""
+def keep(
+    keeper: StateKeeper, act: Act, slots: NDArray[np.int64], trial: NDArray[np.int64], time: NDArray[np.int64]
+) -> None:
+    """Before `act` acts for these slots: those of its states that are kept; `trial` and `time` [N] say which
+    row is in each slot.
+    """
     if not isinstance(act, Remembering):
-        raise ValueError("States are to be stored of an actor that has none: let an agent's memory read along (ReadAlong).")
+        raise ValueError(
+            "States are to be stored of an actor that has none: let an agent's memory read along (ReadAlong)."
+        )
     chosen = slots[(time[slots] % keeper.state_every == 0) & (time[slots] > 0)]
     if len(chosen):
-        state = {name: leaf[torch.from_numpy(chosen).to(leaf.device)].cpu().numpy() for name, leaf in act.state().items()}
+        state = {
+            name: leaf[torch.from_numpy(chosen).to(leaf.device)].cpu().numpy()
+            for name, leaf in act.state().items()
+        }
         keeper.write_states(trial[chosen], time[chosen], state)
 
 

@@ -1,4 +1,6 @@
-"""Staging: what is needed on a device of every round goes there in one copy, since each costs a launch however small it is."""
+"""Staging: what is needed on a device of every round goes there in one copy, since each costs a launch
+however small it is.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,11 @@ ALIGNED = 16
 
 
 class Staging:
-    """Tensors of the host, packed into one buffer there (pinned, for CUDA), and their image on a device: views of a like buffer, made once.
+    """Tensors of the host, packed into one buffer there (pinned, for CUDA), and their image on a device:
+    views of a like buffer, made once.
 
-    The next `send` may overwrite the image before the device has read it: whoever sends waits for a result in between, as acting does.
+    The next `send` may overwrite the image before the device has read it: whoever sends waits for a result in
+    between, as acting does.
     """
 
     def __init__(self, parts: Mapping[str, Tensor], device: str) -> None:
@@ -36,14 +40,23 @@ class Staging:
 
 def parts_of(rows: PolicyRows) -> dict[str, Tensor]:
     """The tensors of rows by name."""
-    obs = {f"obs.{key}": part for key, part in rows.obs.items()} if isinstance(rows.obs, dict) else {"obs": rows.obs}
-    return obs | {name: getattr(rows, name) for name in ("reward", "prev_action", "episode_start", "trial_start")}
+    obs = (
+        {f"obs.{key}": part for key, part in rows.obs.items()}
+        if isinstance(rows.obs, dict)
+        else {"obs": rows.obs}
+    )
+    return obs | {
+        name: getattr(rows, name) for name in ("reward", "prev_action", "episode_start", "trial_start")
+    }
 
 
 def rows_of(parts: Mapping[str, Tensor]) -> PolicyRows:
     """The inverse."""
     obs = {name.removeprefix("obs."): part for name, part in parts.items() if name.startswith("obs.")}
-    return PolicyRows(obs or parts["obs"], *(parts[name] for name in ("reward", "prev_action", "episode_start", "trial_start")))
+    return PolicyRows(
+        obs or parts["obs"],
+        *(parts[name] for name in ("reward", "prev_action", "episode_start", "trial_start")),
+    )
 
 
 def _room(part: Tensor) -> int:
@@ -53,5 +66,8 @@ def _room(part: Tensor) -> int:
 def _views(buffer: Tensor, parts: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
     begin = 0
     for name, part in parts.items():
-        yield name, buffer[begin : begin + part.numel() * part.element_size()].view(part.dtype).view(part.shape)
+        yield (
+            name,
+            buffer[begin : begin + part.numel() * part.element_size()].view(part.dtype).view(part.shape),
+        )
         begin += _room(part)

@@ -90,7 +90,9 @@ class OpenPlan(WavePlan):
 
 @dataclass
 class WaveResult:
-    """What happened in each trial, by episode index; trials in the order of their numbers, whoever finished first."""
+    """What happened in each trial, by episode index; trials in the order of their numbers, whoever finished
+    first.
+    """
 
     env_steps: int
     returns: NDArray[np.float64]
@@ -100,13 +102,21 @@ class WaveResult:
     successes: NDArray[np.bool_]
     """[n, k] whether the family's `success` info was ever positive; all False where it defines none."""
     dropped: NDArray[np.bool_]
-    """[n] trials that were given up after a fault (`on_fault=drop`, or an environment that is not deterministic)."""
+    """[n] trials that were given up after a fault (`on_fault=drop`, or an environment that is not
+    deterministic).
+    """
 
     @classmethod
     def empty(cls, trials: int, episodes: int) -> WaveResult:
         """Nothing has happened yet."""
         shape = (trials, episodes)
-        return cls(0, np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.bool_), np.zeros(trials, np.bool_))
+        return cls(
+            0,
+            np.zeros(shape),
+            np.zeros(shape, np.int64),
+            np.zeros(shape, np.bool_),
+            np.zeros(trials, np.bool_),
+        )
 
 
 class WaveInterrupted(Exception):
@@ -145,7 +155,9 @@ class Sink(Protocol):
         actions: NDArray[Any],
         extras: Mapping[str, NDArray[Any]],
     ) -> None:
-        """Row `times[i]` of the wave's trial `trials[i]` is in `slots[i]`; actions and extras are those of all slots."""
+        """Row `times[i]` of the wave's trial `trials[i]` is in `slots[i]`; actions and extras are those of
+        all slots.
+        """
         ...
 
     def commit(self, lengths: NDArray[np.int64]) -> None:
@@ -158,7 +170,9 @@ class Sink(Protocol):
 
 
 class AgentActor:
-    """An agent that acts on all rows of a group in one batch; its hidden state is indexed by slot and forgets at trial starts only."""
+    """An agent that acts on all rows of a group in one batch; its hidden state is indexed by slot and forgets
+    at trial starts only.
+    """
 
     def __init__(self, agent: Agent, *, device: str, deterministic: bool = False) -> None:
         self._agent = agent
@@ -167,9 +181,15 @@ class AgentActor:
 
     def for_group(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
         live, reward = group.rows, np.zeros(group.size, np.float32)
-        obs = {key: torch.from_numpy(part) for key, part in live.obs.items()} if isinstance(live.obs, dict) else torch.from_numpy(live.obs)
+        obs = (
+            {key: torch.from_numpy(part) for key, part in live.obs.items()}
+            if isinstance(live.obs, dict)
+            else torch.from_numpy(live.obs)
+        )
         # Views of the live rows: made once, and always up to date.
-        rows = PolicyRows(obs, *map(torch.from_numpy, (reward, live.prev_action, live.episode_start, live.trial_start)))
+        rows = PolicyRows(
+            obs, *map(torch.from_numpy, (reward, live.prev_action, live.episode_start, live.trial_start))
+        )
         valid = torch.from_numpy(live.valid)
         parts = parts_of(rows) | {"valid": valid, "noise": torch.from_numpy(self._blank_noise(group.size))}
         staging = None if self._device == "cpu" else Staging(parts, self._device)
@@ -183,14 +203,21 @@ class AgentActor:
             if staging is not None:
                 image = staging.send(parts | {"noise": drawn})
                 seen, there, drawn = rows_of(image), image["valid"], image["noise"]
-            if manager.may_lag:  # a slot whose row is not there yet forgets nothing in this round, and remembers nothing of it
+            if (
+                manager.may_lag
+            ):  # a slot whose row is not there yet forgets nothing in this round, and remembers nothing of it
                 seen = replace(seen, trial_start=seen.trial_start & there)
             action, said, state = self._agent.act(seen, state, drawn, self._deterministic)
             if manager.may_lag:
-                state = {key: torch.where(there.view(-1, *[1] * (new.dim() - 1)), new, before[key]) for key, new in state.items()}
+                state = {
+                    key: torch.where(there.view(-1, *[1] * (new.dim() - 1)), new, before[key])
+                    for key, new in state.items()
+                }
             return action.cpu().numpy()
 
-        return Remembering(act, lambda: state, lambda: {name: values.cpu().numpy() for name, values in said.items()})
+        return Remembering(
+            act, lambda: state, lambda: {name: values.cpu().numpy() for name, values in said.items()}
+        )
 
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[Any]:
         return self._agent.draw_noise(rng, num_rows)
@@ -210,7 +237,9 @@ class RandomActor:
         if isinstance(space, spaces.Box):
             return lambda noise: noise
         mask = obs.get(MASK_KEY) if isinstance(obs, dict) else None
-        return lambda noise: allowed_choices(space, noise, mask) + (space.start if isinstance(space, spaces.Discrete) else 0)
+        return lambda noise: (
+            allowed_choices(space, noise, mask) + (space.start if isinstance(space, spaces.Discrete) else 0)
+        )
 
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[Any]:
         space = self._space
@@ -229,16 +258,20 @@ def run_wave(
     watch: Stopwatch | None = None,
     tick: Callable[[WaveResult], bool] = lambda _: False,
 ) -> WaveResult:
-    """Run the trials of `plan`, each to its end: a free slot takes the next trial in the message in which the others step.
+    """Run the trials of `plan`, each to its end: a free slot takes the next trial in the message in which the
+    others step.
 
-    A plan with a budget of env steps starts no more trials once they have been taken; what is running then still runs to its end. So no slot
-    is idle but in the tail of the wave, and whether a trial is in the wave depends on what was played before it, never on how long or how
-    good it is itself: means over the wave are unbiased. (Fixed rows per slot, unfinished trials carried over, would spare the tail, where
-    few slots are stepped; a checkpoint would have to hold those trials, and a memory that reads whole trials could not learn from parts.)
+    A plan with a budget of env steps starts no more trials once they have been taken; what is running then
+    still runs to its end. So no slot is idle but in the tail of the wave, and whether a trial is in the wave
+    depends on what was played before it, never on how long or how good it is itself: means over the wave are
+    unbiased. (Fixed rows per slot, unfinished trials carried over, would spare the tail, where few slots are
+    stepped; a checkpoint would have to hold those trials, and a memory that reads whole trials could not
+    learn from parts.)
 
-    Groups of slots take turns: while one is acted for, the other steps. Which slot plays which trial depends on the order in which trials
-    end, counted in rounds, not on the clock (but for `min_ready`): the same plan over as many slots and groups gives the same rows, whatever
-    the backend. `tick` sees the result grow once a round, and stops the wave by True; a `keeper` keeps what actors remember.
+    Groups of slots take turns: while one is acted for, the other steps. Which slot plays which trial depends
+    on the order in which trials end, counted in rounds, not on the clock (but for `min_ready`): the same plan
+    over as many slots and groups gives the same rows, whatever the backend. `tick` sees the result grow once
+    a round, and stops the wave by True; a `keeper` keeps what actors remember.
     """
     wave, watch = _Wave(manager, actor, plan, keeper), watch or Stopwatch()
     if sink is not None:
@@ -273,7 +306,9 @@ def run_wave(
 class _Wave:
     """Which trials have begun, and what has happened in them."""
 
-    def __init__(self, manager: ParallelEnvManager, actor: Actor, plan: WavePlan, keeper: StateKeeper | None) -> None:
+    def __init__(
+        self, manager: ParallelEnvManager, actor: Actor, plan: WavePlan, keeper: StateKeeper | None
+    ) -> None:
         self._manager, self._plan = manager, plan
         self.actor, self.keeper = actor, keeper
         self.rows_of_trial = np.zeros(len(plan), np.int64)
@@ -293,13 +328,23 @@ class _Wave:
             if plan.env_steps is not None and self.result.env_steps >= plan.env_steps:
                 return
             self.started += 1
-            yield index, self._plan.start(index), self.actor.draw_noise(self._plan.action_rng(index), self._manager.rows_per_trial)
+            yield (
+                index,
+                self._plan.start(index),
+                self.actor.draw_noise(self._plan.action_rng(index), self._manager.rows_per_trial),
+            )
 
     def finish(self) -> WaveResult:
         """The result of what was started, without numbers for what was given up."""
         result, stop = self.result, self.started
         result.returns[result.dropped] = np.nan
-        return WaveResult(result.env_steps, result.returns[:stop], result.lengths[:stop], result.successes[:stop], result.dropped[:stop])
+        return WaveResult(
+            result.env_steps,
+            result.returns[:stop],
+            result.lengths[:stop],
+            result.successes[:stop],
+            result.dropped[:stop],
+        )
 
 
 class _Seat:
@@ -314,7 +359,11 @@ class _Seat:
         self._act = wave.actor.for_group(manager, group)
         like = wave.actor.draw_noise(np.random.default_rng(0), 1)
         self._noise = np.zeros((group.size, manager.rows_per_trial, *like.shape[1:]), like.dtype)
-        self._return, self._length, self._succeeded = np.zeros(group.size), np.zeros(group.size, np.int64), np.zeros(group.size, np.bool_)
+        self._return, self._length, self._succeeded = (
+            np.zeros(group.size),
+            np.zeros(group.size, np.int64),
+            np.zeros(group.size, np.bool_),
+        )
         """[n] of the episode that the slot is in."""
         success = manager.spec.success
         self._success = manager.spec.info_names.index(success) if success else None
@@ -332,7 +381,9 @@ class _Seat:
         self.time += rows.valid
 
     def count(self) -> NDArray[np.int64]:
-        """Take the rows in; the slots that have one. What an episode came to is in the result when it has ended."""
+        """Take the rows in; the slots that have one. What an episode came to is in the result when it has
+        ended.
+        """
         rows, group, result = self.group.rows, self.group, self._wave.result
         if group.dropped.any():
             result.dropped[self.trial[group.dropped & (self.trial >= 0)]] = True
@@ -353,7 +404,11 @@ class _Seat:
     def _conclude(self, slots: NDArray[np.int64]) -> None:
         """The episodes in these slots have ended."""
         result, at = self._wave.result, (self.trial[slots], self.group.episode[slots])
-        result.returns[at], result.lengths[at], result.successes[at] = self._return[slots], self._length[slots], self._succeeded[slots]
+        result.returns[at], result.lengths[at], result.successes[at] = (
+            self._return[slots],
+            self._length[slots],
+            self._succeeded[slots],
+        )
         self._forget(slots)
         over = slots[self.group.rows.trial_end[slots]]
         self._wave.rows_of_trial[self.trial[over]] = self.time[over] + 1

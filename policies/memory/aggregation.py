@@ -1,7 +1,9 @@
-"""Aggregation: the sum, mean or maximum of what the rows since the reset say, each read by itself; the order in which they came does not matter.
+"""Aggregation: the sum, mean or maximum of what the rows since the reset say, each read by itself; the order
+in which they came does not matter.
 
-After DeepSets (Zaheer et al., 2017) and the aggregators of Beck et al. (2024): what a row has said is never overwritten, and the path of its gradient
-is as short after a thousand rows as after one. What is lost is the order, which a task that shows in its rewards and transitions does not need.
+After DeepSets (Zaheer et al., 2017) and the aggregators of Beck et al. (2024): what a row has said is never
+overwritten, and the path of its gradient is as short after a thousand rows as after one. What is lost is the
+order, which a task that shows in its rewards and transitions does not need.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ class Pooling(Enum):
 class AggregationConfig(MemoryConfig):
     """Options of the aggregation."""
 
-    pooling: Pooling = option(Pooling.mean, "how rows are put together: sum (it counts), mean (it estimates) or max (it notices)")
+    pooling: Pooling = option(
+        Pooling.mean, "how rows are put together: sum (it counts), mean (it estimates) or max (it notices)"
+    )
 
 
 class Aggregation(Memory):
@@ -47,16 +51,23 @@ class Aggregation(Memory):
         self.before = nn.Linear(self.out_dim, self.out_dim)
         self.after = nn.Linear(self.out_dim, self.out_dim)
         for layer in (self.enter, self.before, self.after):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")  # torch's own is smaller, and a row's share of the pool is small already
+            nn.init.kaiming_normal_(
+                layer.weight, nonlinearity="relu"
+            )  # torch's own is smaller, and a row's share of the pool is small already
             nn.init.zeros_(layer.bias)
 
     def initial_state(self, batch_size: int) -> State:
         """An empty pool."""
         device = self.after.weight.device
-        return {"pool": torch.zeros(batch_size, self.out_dim, device=device), "rows": torch.zeros(batch_size, device=device)}
+        return {
+            "pool": torch.zeros(batch_size, self.out_dim, device=device),
+            "rows": torch.zeros(batch_size, device=device),
+        }
 
     def forward(self, x: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
-        """A pool is kept as a mean, which stays in the range of its rows, or as a maximum; rows are read as numbers >= 0, so that empty is zero."""
+        """A pool is kept as a mean, which stays in the range of its rows, or as a maximum; rows are read as
+        numbers >= 0, so that empty is zero.
+        """
         for layer in (self.enter, self.before):
             x = dense(x, layer.weight, layer.bias).relu()
         rows = _rows_since(reset, state["rows"])

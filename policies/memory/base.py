@@ -1,4 +1,6 @@
-"""The contract of a memory: a recurrence over rows that acts (T = 1) and learns (T > 1) through one `forward`."""
+"""The contract of a memory: a recurrence over rows that acts (T = 1) and learns (T > 1) through one
+`forward`.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,17 @@ class MemoryConfig:
 
 
 class Memory(nn.Module, ABC):
-    """Built as `cls(config, in_dim)`. Rows of one column never see another column, and row t never sees row t+1."""
+    """Built as `cls(config, in_dim)`. Rows of one column never see another column, and row t never sees row
+    t+1.
+    """
 
     Config: ClassVar[type[MemoryConfig]] = MemoryConfig
     stores_state: ClassVar[bool]
     """May a window start from a stored state? (A transformer: no, it reads whole trials.)"""
     in_long_calls: ClassVar[bool] = True
-    """Does it read many rows in few calls of torch? Then two threads take half the time; not where each row is a call."""
+    """Does it read many rows in few calls of torch? Then two threads take half the time; not where each row
+    is a call.
+    """
     out_dim: int
 
     @classmethod
@@ -40,7 +46,9 @@ class Memory(nn.Module, ABC):
 
     @classmethod
     def fitted(cls, config: Any, rows: int) -> Any:
-        """These options for trials of at most so many rows, where one of them depends on that; a `ValueError` of one sentence if they cannot be."""
+        """These options for trials of at most so many rows, where one of them depends on that; a `ValueError`
+        of one sentence if they cannot be.
+        """
         return config
 
     @abstractmethod
@@ -57,6 +65,7 @@ class Memory(nn.Module, ABC):
     def forward(self, x: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
         """x [T, B, in_dim], reset [T, B] bool -> (out [T, B, out_dim], state after the last row).
 
-        `reset[t]` forgets before reading `x[t]`, and no gradient crosses it. The state passed in is consumed: do not use it again. But where
-        `stores_state`, nothing is written into it: actor, critic and targets may all start from the same one.
+        `reset[t]` forgets before reading `x[t]`, and no gradient crosses it. The state passed in is consumed:
+        do not use it again. But where `stores_state`, nothing is written into it: actor, critic and targets
+        may all start from the same one.
         """

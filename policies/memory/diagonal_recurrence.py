@@ -1,12 +1,15 @@
-"""A diagonal recurrence: gates that read the row alone, so that a pass over rows is matrix products and one blend over time.
+"""A diagonal recurrence: gates that read the row alone, so that a pass over rows is matrix products and one
+blend over time.
 
     z, c, g = W norm(u) + b
     h'      = h + sigmoid(z) (c - h)             every channel for itself, with no weights from h to h'
     u'      = u + V (h' silu(g))                 the channels mix, beside the row that goes on
 
-The cell is that of minGRU (Feng et al., 2024), of the gated diagonal recurrences the one with the fewest operations: h' lies between h and c,
-whatever the weights are. As in the others (RG-LRU, Mamba) what a channel keeps of h, 1 - sigmoid(z), begins near one and differs from channel to
-channel: memories of `quickest` to `longest` rows, log-uniform. Gates that see no h cannot tell one past from another; in a second layer they can.
+The cell is that of minGRU (Feng et al., 2024), of the gated diagonal recurrences the one with the fewest
+operations: h' lies between h and c, whatever the weights are. As in the others (RG-LRU, Mamba) what a channel
+keeps of h, 1 - sigmoid(z), begins near one and differs from channel to channel: memories of `quickest` to
+`longest` rows, log-uniform. Gates that see no h cannot tell one past from another; in a second layer they
+can.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ class DiagonalRecurrenceConfig(MemoryConfig):
     """Options of the diagonal recurrence."""
 
     num_layers: int = option(1, "recurrences, each reading what the one below remembers", low=1)
-    quickest: float = option(10.0, "rows after which the quickest channel has forgotten most, at first", above=1)
+    quickest: float = option(
+        10.0, "rows after which the quickest channel has forgotten most, at first", above=1
+    )
     longest: float = option(1000.0, "the same of the slowest channel", above=1)
 
 
@@ -55,7 +60,9 @@ class DiagonalRecurrence(Memory):
 
     def initial_state(self, batch_size: int) -> State:
         """Zeros, [B, layers, H]."""
-        return {"hidden": torch.zeros(batch_size, len(self.layers), self.out_dim, device=self.norm.weight.device)}
+        return {
+            "hidden": torch.zeros(batch_size, len(self.layers), self.out_dim, device=self.norm.weight.device)
+        }
 
     def forward(self, x: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
         """All rows of a layer before the next layer."""
@@ -64,7 +71,9 @@ class DiagonalRecurrence(Memory):
         for layer, hidden in zip(self.layers, state["hidden"].unbind(1), strict=True):
             u, hidden = layer(u, hidden, reset)
             last.append(hidden)
-        return layer_norm(u, self.norm.normalized_shape, self.norm.weight, self.norm.bias), {"hidden": torch.stack(last, 1)}
+        return layer_norm(u, self.norm.normalized_shape, self.norm.weight, self.norm.bias), {
+            "hidden": torch.stack(last, 1)
+        }
 
 
 class _Layer(nn.Module):
@@ -77,7 +86,8 @@ class _Layer(nn.Module):
         nn.init.zeros_(self.read.bias)
         rows = torch.empty(width).uniform_(math.log(config.quickest), math.log(config.longest)).exp()
         self.read.bias.data[:width] = -torch.log(rows - 1)  # sigmoid of it is 1 / rows
-        # A mean over many rows is small: as it is, what a slow channel knows would be learned last. RG-LRU's sqrt(1 - a^2) c, in another place.
+        # A mean over many rows is small: as it is, what a slow channel knows would be learned last. RG-LRU's
+        # sqrt(1 - a^2) c, in another place.
         self.mix.weight.data *= torch.sqrt(2 * rows - 1)
 
     def forward(self, u: Tensor, hidden: Tensor, reset: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,6 +97,8 @@ class _Layer(nn.Module):
             hiddens = torch.lerp(hidden.masked_fill(reset[0, :, None], 0.0), candidate, logit.sigmoid())
         else:
             # Three products: the gradient of one, cut in three, would have to be put together again.
-            logit, candidate, gate = map(dense, [normed] * 3, self.read.weight.chunk(3), self.read.bias.chunk(3))
+            logit, candidate, gate = map(
+                dense, [normed] * 3, self.read.weight.chunk(3), self.read.bias.chunk(3)
+            )
             hiddens = blend(candidate, logit, hidden, reset)
         return u + dense(hiddens * silu(gate), self.mix.weight, self.mix.bias), hiddens[-1]

@@ -4,9 +4,9 @@
     n    = tanh(W x + b + r (U h + b'))  candidate
     h'   = n + z (h - n)
 
-On the CPU a pass over rows is written out here, since nn.GRU keeps a graph of a dozen nodes per row: everything but U h is one product for all
-rows, and of the way back only what must wait for the next row is done row by row. It takes two thirds of the time. Elsewhere cuDNN's nn.GRU is
-faster than a loop.
+On the CPU a pass over rows is written out here, since nn.GRU keeps a graph of a dozen nodes per row:
+everything but U h is one product for all rows, and of the way back only what must wait for the next row is
+done row by row. It takes two thirds of the time. Elsewhere cuDNN's nn.GRU is faster than a loop.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class GRU(Memory):
         return {"hidden": torch.zeros(batch_size, self.out_dim, device=next(self.parameters()).device)}
 
     def forward(self, x: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
-        """A step is one call of the cell; many rows are one loop on the CPU, and elsewhere one call from each row where some column resets."""
+        """A step is one call of the cell; many rows are one loop on the CPU, and elsewhere one call from each
+        row where some column resets.
+        """
         hidden = state["hidden"]
         if len(x) == 1:
             hidden = torch.gru_cell(x[0], _forget(hidden, reset[0]), *self._weights)
@@ -71,7 +73,14 @@ class _Unroll(torch.autograd.Function):
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, x: Tensor, hidden: Tensor, reset: Tensor, weight_x: Tensor, weight_h: Tensor, bias_x: Tensor, bias_h: Tensor
+        ctx: Any,
+        x: Tensor,
+        hidden: Tensor,
+        reset: Tensor,
+        weight_x: Tensor,
+        weight_h: Tensor,
+        bias_x: Tensor,
+        bias_h: Tensor,
     ) -> Tensor:
         width = hidden.shape[1]
         gates, news = product(x, weight_x, bias_x).split((2 * width, width), -1)  # become r and z, and n
@@ -107,7 +116,16 @@ class _Unroll(torch.autograd.Function):
         x, hidden, weight_x, weight_h, gates, news, from_olds, out = ctx.saved_tensors
         width, back = out.shape[-1], weight_h.t()
         to_h, to_news = gates.new_empty(*out.shape[:2], 3 * width), torch.empty_like(out)
-        views = [*gates.split(width, -1), news, from_olds, out, gradient, to_h, *to_h.split(width, -1), to_news]
+        views = [
+            *gates.split(width, -1),
+            news,
+            from_olds,
+            out,
+            gradient,
+            to_h,
+            *to_h.split(width, -1),
+            to_news,
+        ]
         later = torch.zeros_like(hidden)
         for forget, (r, z, n, from_old, after, given, at_h, at_r, at_z, at_old, at_n) in reversed(
             list(zip(ctx.forgets, zip(*(view.unbind() for view in views), strict=True), strict=True))
@@ -141,4 +159,7 @@ class _Unroll(torch.autograd.Function):
 
 def _columns(reset: Tensor) -> list[Tensor | None]:
     """For each row, the columns that forget, [B, 1], or None."""
-    return [columns if any_of_them else None for columns, any_of_them in zip(reset[..., None].unbind(), reset.any(1).tolist(), strict=True)]
+    return [
+        columns if any_of_them else None
+        for columns, any_of_them in zip(reset[..., None].unbind(), reset.any(1).tolist(), strict=True)
+    ]

@@ -1,11 +1,13 @@
-"""Transformer: causal self-attention over all rows since the reset, with what earlier rows are asked for kept in a cache while acting.
+"""Transformer: causal self-attention over all rows since the reset, with what earlier rows are asked for kept
+in a cache while acting.
 
     u' = u  + O attention(Q n, K n, V n),  n = norm(u)        pre-norm (Xiong et al., 2020), so that it learns without a warm-up
     u''= u' + D relu(U norm(u'))
     q . k of rows i and j depends on i - j alone: both are rotated by their position since the reset (rotary; Su et al., 2021)
 
-Acting: every slot has its own position and writes its key and value in its own row of the cache, in place; a reset empties that slot's cache and no
-other. Learning: rows are put into sequences, one per column and reset, side by side, so what was before a reset is not masked but absent.
+Acting: every slot has its own position and writes its key and value in its own row of the cache, in place; a
+reset empties that slot's cache and no other. Learning: rows are put into sequences, one per column and reset,
+side by side, so what was before a reset is not masked but absent.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ class TransformerConfig(MemoryConfig):
     num_heads: int = option(2, "heads of attention in each layer", low=1)
     head_size: int = option(64, "width of a head, even", low=2)
     feed_forward: int = option(2, "width of the feed-forward part, in hidden_size", low=1)
-    max_rows: int | None = option(None, "rows that the cache has room for; null: those of the run's longest trial, k (H + 1)", low=1)
+    max_rows: int | None = option(
+        None, "rows that the cache has room for; null: those of the run's longest trial, k (H + 1)", low=1
+    )
 
 
 class Transformer(Memory):
@@ -46,7 +50,9 @@ class Transformer(Memory):
         super().__init__(config, in_dim)
         self.out_dim = config.hidden_size
         if config.max_rows is None:
-            raise ValueError("memory.max_rows is what Transformer.fitted makes it: the rows of the longest trial.")
+            raise ValueError(
+                "memory.max_rows is what Transformer.fitted makes it: the rows of the longest trial."
+            )
         self.max_rows = config.max_rows
         self._width = config.num_heads * config.head_size
         self.enter = nn.Linear(in_dim, self.out_dim)
@@ -65,26 +71,38 @@ class Transformer(Memory):
     def fitted(cls, config: TransformerConfig, rows: int) -> TransformerConfig:
         """The cache holds a trial."""
         if config.max_rows is not None and config.max_rows < rows:
-            raise ValueError(f"memory.max_rows={config.max_rows} has no room for the {rows} rows of the longest trial: raise it, or leave it out.")
+            raise ValueError(
+                f"memory.max_rows={config.max_rows} has no room for the {rows} rows of the longest trial: raise it, or leave it out."
+            )
         return replace(config, max_rows=config.max_rows or rows)
 
     def initial_state(self, batch_size: int) -> State:
         """Empty caches."""
         shape, device = (batch_size, self.max_rows, self._width), self.norm.weight.device
-        caches = {f"{kind}_{i}": torch.zeros(shape, device=device) for i in range(len(self.layers)) for kind in ("keys", "values")}
+        caches = {
+            f"{kind}_{i}": torch.zeros(shape, device=device)
+            for i in range(len(self.layers))
+            for kind in ("keys", "values")
+        }
         return {"rows": torch.zeros(batch_size, dtype=torch.int64, device=device), **caches}
 
     def forward(self, x: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
-        """Acts on one row with the cache as it is, and learns from sequences with a cache in front of them where the state has one."""
+        """Acts on one row with the cache as it is, and learns from sequences with a cache in front of them
+        where the state has one.
+        """
         u = dense(x, self.enter.weight, self.enter.bias)
         u, state = self._step(u[0], state, reset[0]) if len(x) == 1 else self._unroll(u, state, reset)
         return layer_norm(u, self.norm.normalized_shape, self.norm.weight, self.norm.bias), state
 
     def _step(self, u: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
         if reset.any():
-            state = {name: leaf.masked_fill_(reset.reshape(-1, *[1] * (leaf.dim() - 1)), 0) for name, leaf in state.items()}
+            state = {
+                name: leaf.masked_fill_(reset.reshape(-1, *[1] * (leaf.dim() - 1)), 0)
+                for name, leaf in state.items()
+            }
         rows = state["rows"]
-        # A slot that is idle after its trial still acts, and nobody reads it: then the newest row takes the place of the oldest.
+        # A slot that is idle after its trial still acts, and nobody reads it: then the newest row takes the
+        # place of the oldest.
         place = (torch.arange(len(u), device=u.device), rows % self.max_rows)
         seen = min(int(rows.max()) + 1, self.max_rows)
         visible = (torch.arange(seen, device=u.device) <= rows[:, None])[:, None, None]
@@ -100,7 +118,9 @@ class Transformer(Memory):
     def _unroll(self, u: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
         sequences = _Sequences(reset, state["rows"])
         if sequences.longest > self.max_rows:
-            raise ValueError(f"A trial has more than memory.max_rows={self.max_rows} rows: raise it to k (H + 1), the rows of the longest trial.")
+            raise ValueError(
+                f"A trial has more than memory.max_rows={self.max_rows} rows: raise it to k (H + 1), the rows of the longest trial."
+            )
         turn = self._turn(sequences.position)
         after: State = {"rows": sequences.position[-1] + 1}
         for i, layer in enumerate(self._each_layer()):
@@ -122,7 +142,9 @@ class Transformer(Memory):
 
 
 class _Sequences:
-    """Where the rows of [T, B] stand in sequences [S, L], each the rows of one column from one reset to the next; empty places are at their ends."""
+    """Where the rows of [T, B] stand in sequences [S, L], each the rows of one column from one reset to the
+    next; empty places are at their ends.
+    """
 
     def __init__(self, reset: Tensor, before: Tensor) -> None:
         (rows, columns), device = reset.shape, reset.device
@@ -183,7 +205,10 @@ class _Layer(nn.Module):
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
         with torch.no_grad():
-            for layer in (self.write, self.down):  # so that the sum over layers begins no larger than one of them
+            for layer in (
+                self.write,
+                self.down,
+            ):  # so that the sum over layers begins no larger than one of them
                 layer.weight /= (2 * config.num_layers) ** 0.5
 
     def project(self, u: Tensor, turn: Tensor) -> list[Tensor]:
@@ -198,7 +223,11 @@ class _Layer(nn.Module):
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None = None) -> Tensor:
         """[S, L, C] each; without `visible` [S, 1, 1, L] row i sees rows 0..i."""
         heads = [rows.unflatten(-1, self._heads).transpose(1, 2) for rows in (query, keys, values)]
-        return scaled_dot_product_attention(*heads, attn_mask=visible, is_causal=visible is None).transpose(1, 2).flatten(2)
+        return (
+            scaled_dot_product_attention(*heads, attn_mask=visible, is_causal=visible is None)
+            .transpose(1, 2)
+            .flatten(2)
+        )
 
     def after(self, u: Tensor, attended: Tensor) -> Tensor:
         """The layer's output from its input and what was attended to."""

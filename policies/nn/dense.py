@@ -1,4 +1,6 @@
-"""Dense layers and their gradients, in float32 by whichever of torch's two libraries for the CPU is faster for the shape at hand, or in bfloat16."""
+"""Dense layers and their gradients, in float32 by whichever of torch's two libraries for the CPU is faster
+for the shape at hand, or in bfloat16.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
 _FEWEST_ROWS = 32
-"""Below, a call of oneDNN costs more to prepare than it saves; for the smallest layers, below eight times as many."""
+"""Below, a call of oneDNN costs more to prepare than it saves; for the smallest layers, below eight times as
+many.
+"""
 _SMALL = 4096
 """Weights of such a layer."""
 
@@ -20,11 +24,15 @@ _FEWEST_BRIEF = 256
 """Rows below which bfloat16 would not pay."""
 
 
-def dense(x: Tensor, weight: Tensor, bias: Tensor | None = None, bend: str = "none", *, brief: bool = False) -> Tensor:
-    """x [..., I] weight [O, I] -> [..., O], as `torch.nn.functional.linear`, with gradients; then `relu`, `tanh` or `none`.
+def dense(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, bend: str = "none", *, brief: bool = False
+) -> Tensor:
+    """x [..., I] weight [O, I] -> [..., O], as `torch.nn.functional.linear`, with gradients; then `relu`,
+    `tanh` or `none`.
 
-    `brief`: in bfloat16, if there are many rows, and not in inference mode, in which agents act; what comes out stays so for the next layer, which
-    may be in float32 again. Sums are always in float32, as parameters are; a gradient is rounded to bfloat16 once it is summed.
+    `brief`: in bfloat16, if there are many rows, and not in inference mode, in which agents act; what comes
+    out stays so for the next layer, which may be in float32 again. Sums are always in float32, as parameters
+    are; a gradient is rounded to bfloat16 once it is summed.
     """
     if brief and not torch.is_inference_mode_enabled() and x.numel() >= _FEWEST_BRIEF * x.shape[-1]:
         return _Brief.apply(x, weight, bias, bend)
@@ -40,12 +48,16 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return _product(x, weight, bias, "none") if _pays(x, weight) else linear(x, weight, bias)
 
 
-_BENDS: dict[str, Callable[[Tensor], Tensor]] = {"none": lambda x: x, "relu": torch.relu_, "tanh": torch.tanh_}
+_BENDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda x: x,
+    "relu": torch.relu_,
+    "tanh": torch.tanh_,
+}
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None, bend: str) -> Tensor:
-    # MKL, behind `linear`, has no AVX-512 for AMD: 119 GFLOP/s on a Zen 5 core, and oneDNN 267. On Intel they are about equal.
-    # Its tanh, done while the sums are at hand, takes a tenth of the time of torch's.
+    # MKL, behind `linear`, has no AVX-512 for AMD: 119 GFLOP/s on a Zen 5 core, and oneDNN 267. On Intel they
+    # are about equal. Its tanh, done while the sums are at hand, takes a tenth of the time of torch's.
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, bend, [], "")
 
 
@@ -59,11 +71,21 @@ def outer(gradient: Tensor, x: Tensor) -> Tensor:
 def _pays(x: Tensor, weight: Tensor) -> bool:
     # The operator is the one that torch.compile emits, so it comes and goes with oneDNN.
     fewest = (_FEWEST_ROWS if weight.numel() >= _SMALL else 8 * _FEWEST_ROWS) * x.shape[-1]
-    return x.is_cpu and x.dtype is torch.float32 and x.numel() >= fewest and _onednn() and not torch.is_autocast_enabled("cpu")
+    return (
+        x.is_cpu
+        and x.dtype is torch.float32
+        and x.numel() >= fewest
+        and _onednn()
+        and not torch.is_autocast_enabled("cpu")
+    )
 
 
 def _onednn() -> bool:
-    return torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return (
+        torch.backends.mkldnn.is_available()
+        and torch.backends.mkldnn.enabled
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
 
 
 class _Dense(torch.autograd.Function):
@@ -113,7 +135,9 @@ class _Brief(torch.autograd.Function):
 
 
 def _brief_product(x: Tensor, weight: Tensor, bias: Tensor | None = None, bend: str = "none") -> Tensor:
-    return _product(x, weight, bias, bend) if x.is_cpu and _onednn() else _BENDS[bend](linear(x, weight, bias))
+    return (
+        _product(x, weight, bias, bend) if x.is_cpu and _onednn() else _BENDS[bend](linear(x, weight, bias))
+    )
 
 
 def _unbent(gradient: Tensor, out: Tensor, bend: str) -> Tensor:

@@ -1,8 +1,10 @@
-"""Recurrences whose rows need not wait for one another: blend, h' = h + z (c - h), and the running maximum, with resets and their own gradients.
+"""Recurrences whose rows need not wait for one another: blend, h' = h + z (c - h), and the running maximum,
+with resets and their own gradients.
 
-h' is linear in h, so a stretch of rows can start from zero and receive what came before it later, times the product of its 1 - z. With `chunk`
-rows to a stretch all stretches run side by side, in `chunk` + T / `chunk` operations instead of T. On a CPU a row's blend takes two microseconds and
-wider ones no less for each row, so there the whole pass is one stretch. Each h' lies between h and c, so nothing can grow, however many rows.
+h' is linear in h, so a stretch of rows can start from zero and receive what came before it later, times the
+product of its 1 - z. With `chunk` rows to a stretch all stretches run side by side, in `chunk` + T / `chunk`
+operations instead of T. On a CPU a row's blend takes two microseconds and wider ones no less for each row, so
+there the whole pass is one stretch. Each h' lies between h and c, so nothing can grow, however many rows.
 """
 
 from __future__ import annotations
@@ -17,12 +19,16 @@ from torch.nn.functional import pad
 
 
 def blend(candidate: Tensor, logit: Tensor, start: Tensor, reset: Tensor, chunk: int | None = None) -> Tensor:
-    """candidate [T, B, H], logit [T, B, H or 1], start [B, H], reset [T, B] -> h' of every row, z = sigmoid(logit)."""
+    """candidate [T, B, H], logit [T, B, H or 1], start [B, H], reset [T, B] -> h' of every row, z =
+    sigmoid(logit).
+    """
     return _Blend.apply(candidate, logit, start, reset, _chunk(candidate, chunk))
 
 
 def running_max(values: Tensor, start: Tensor, reset: Tensor, chunk: int | None = None) -> Tensor:
-    """values [T, B, H] >= 0, start [B, H], reset [T, B] -> the largest since the reset; of equals, the last has the gradient."""
+    """values [T, B, H] >= 0, start [B, H], reset [T, B] -> the largest since the reset; of equals, the last
+    has the gradient.
+    """
     return _RunningMax.apply(values, start, reset, _chunk(values, chunk))
 
 
@@ -33,7 +39,9 @@ def _chunk(values: Tensor, chunk: int | None) -> int:
 
 class _Blend(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, candidate: Tensor, logit: Tensor, start: Tensor, reset: Tensor, chunk: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(
+        ctx: Any, candidate: Tensor, logit: Tensor, start: Tensor, reset: Tensor, chunk: int
+    ) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         z = logit.sigmoid()
         out = _stretches(candidate, z, start, reset, chunk)
         ctx.chunk = chunk
@@ -47,7 +55,9 @@ class _Blend(torch.autograd.Function):
         through, to_start = _stretches_back(gradient, z, reset, ctx.chunk)
         to_candidate = through.mul_(z)
         # dL/dz = through (c - h) = through (c - h') / (1 - z), and behind the sigmoid z (1 - z) times that
-        to_logit = (candidate - out).mul_(to_candidate).sum_to_size(z.shape) if ctx.needs_input_grad[1] else None
+        to_logit = (
+            (candidate - out).mul_(to_candidate).sum_to_size(z.shape) if ctx.needs_input_grad[1] else None
+        )
         return to_candidate, to_logit, to_start, None, None
 
 
@@ -73,7 +83,9 @@ def _stretches(candidate: Tensor, z: Tensor, start: Tensor, reset: Tensor, chunk
     candidate, z, reset = (_cut(values, chunk) for values in (candidate, z, reset))
     out = torch.empty_like(candidate)
     old = _first(candidate, start)
-    for new, share, forget, after in zip(candidate.unbind(1), z.unbind(1), _columns(reset), out.unbind(1), strict=True):
+    for new, share, forget, after in zip(
+        candidate.unbind(1), z.unbind(1), _columns(reset), out.unbind(1), strict=True
+    ):
         old = torch.lerp(old if forget is None else old.masked_fill(forget, 0.0), new, share, out=after)
     if len(out) > 1:
         kept = (1 - z).cumprod(1)
@@ -107,7 +119,8 @@ def _stretches_back(gradient: Tensor, z: Tensor, reset: Tensor, chunk: int) -> t
         if forget is not None:
             later.masked_fill_(forget, 0.0)
     if len(through) > 1:
-        # A stretch's row t hears from the next stretch through the 1 - z of the rows t + 1, t + 2, ... of its own, if none of them forgets.
+        # A stretch's row t hears from the next stretch through the 1 - z of the rows t + 1, t + 2, ... of its
+        # own, if none of them forgets.
         kept = _shifted(1 - z, 1.0).flip(1).cumprod(1).flip(1)
         crossed = _crossed(_shifted(reset, False).flip(1)).flip(1)
         for c in reversed(range(len(through) - 1)):
@@ -118,7 +131,9 @@ def _stretches_back(gradient: Tensor, z: Tensor, reset: Tensor, chunk: int) -> t
 
 
 def _first(values: Tensor, start: Tensor) -> Tensor:
-    """What each stretch starts from: the first from `start`, the others from zero until they hear from those before."""
+    """What each stretch starts from: the first from `start`, the others from zero until they hear from those
+    before.
+    """
     return torch.cat([start[None], torch.zeros_like(values[1:, 0])])
 
 
@@ -141,4 +156,7 @@ def _shifted(values: Tensor, last: float) -> Tensor:
 
 def _columns(reset: Tensor) -> list[Tensor | None]:
     """For each row of the stretches, who forgets, [stretches, B, 1], or None."""
-    return [who if anyone else None for who, anyone in zip(reset[..., None].unbind(1), reset.any(2).any(0).tolist(), strict=True)]
+    return [
+        who if anyone else None
+        for who, anyone in zip(reset[..., None].unbind(1), reset.any(2).any(0).tolist(), strict=True)
+    ]

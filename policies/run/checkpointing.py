@@ -1,4 +1,6 @@
-"""Snapshots of a run: everything that decides what comes next, saved so that going on from one changes nothing."""
+"""Snapshots of a run: everything that decides what comes next, saved so that going on from one changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,22 @@ class Restored:
 
 
 class Snapshots:
-    """Saves and loads one run. The replay is written incrementally: a save writes the trials that came since the last one."""
+    """Saves and loads one run. The replay is written incrementally: a save writes the trials that came since
+    the last one.
+    """
 
-    def __init__(self, folder: Path, *, algorithm: Algorithm, replay: Replay, sampling: np.random.Generator, agent_only: bool = False) -> None:
-        """With `agent_only` nothing is written, and the agent alone is loaded: on any device, and without the replay."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        algorithm: Algorithm,
+        replay: Replay,
+        sampling: np.random.Generator,
+        agent_only: bool = False,
+    ) -> None:
+        """With `agent_only` nothing is written, and the agent alone is loaded: on any device, and without the
+        replay.
+        """
         self._folder, self._agent_only = folder, agent_only
         self._is_ours = False
         self._store = CheckpointStore(folder)
@@ -50,7 +64,9 @@ class Snapshots:
         self.saved_at: tuple[str, int, int] | None = None
 
     def claim(self) -> None:
-        """From now on snapshots are written here: an error where they would push out those of a run that was not loaded."""
+        """From now on snapshots are written here: an error where they would push out those of a run that was
+        not loaded.
+        """
         if self._agent_only:
             raise RuntimeError("This learner was made to evaluate, with learns=False.")
         if not self._is_ours and self._store.has_any:
@@ -58,9 +74,17 @@ class Snapshots:
         self._is_ours = True
 
     def save(
-        self, counters: Counters, loss_sums: dict[str, torch.Tensor], facts: dict[str, Any], acting: dict[str, Any], *, last: bool = False
+        self,
+        counters: Counters,
+        loss_sums: dict[str, torch.Tensor],
+        facts: dict[str, Any],
+        acting: dict[str, Any],
+        *,
+        last: bool = False,
     ) -> None:
-        """Write a snapshot, unless nothing has happened since the last one. If the `last` one fails, that is an error: nobody will try again."""
+        """Write a snapshot, unless nothing has happened since the last one. If the `last` one fails, that is
+        an error: nobody will try again.
+        """
         self.claim()
         now = (counters.stage, counters.env_steps, counters.updates)
         if now == self.saved_at:
@@ -69,7 +93,11 @@ class Snapshots:
         try:
             self._store.save(
                 counters.env_steps,
-                tensors={"algorithm": self._algorithm.state_dict(), "loss_sums": dict(loss_sums), "acting": acting},
+                tensors={
+                    "algorithm": self._algorithm.state_dict(),
+                    "loss_sums": dict(loss_sums),
+                    "acting": acting,
+                },
                 facts=facts | self._facts() | {"segments": segments, "counters": counters.state_dict()},
                 segments={_name(*segment): partial(self._replay.export, *segment) for segment in segments},
             )
@@ -81,7 +109,11 @@ class Snapshots:
         self.saved_at, self._segments = now, segments
 
     def _facts(self) -> dict[str, Any]:
-        return {"sampling": self._sampling.bit_generator.state, "num_added": self._replay.num_added, "device": self._device}
+        return {
+            "sampling": self._sampling.bit_generator.state,
+            "num_added": self._replay.num_added,
+            "device": self._device,
+        }
 
     @property
     def _device(self) -> str:
@@ -90,7 +122,8 @@ class Snapshots:
     def _cut_segments(self) -> list[tuple[int, int]]:
         """The segments with one more for the new trials; those that the ring has overwritten are let go.
 
-        Kept only once they have been written: of one that was not, the ring may overwrite a part before the next try.
+        Kept only once they have been written: of one that was not, the ring may overwrite a part before the
+        next try.
         """
         oldest, segments = self._replay.oldest, list(self._segments)
         first = max(segments[-1][1] if segments else 0, oldest)
@@ -113,13 +146,17 @@ class Snapshots:
                 f"This run was on {there}, and what it would have drawn next cannot be drawn on {here}: go on where there is {there}."
             )
         self._segments = [(first, stop) for first, stop in facts["segments"]]
-        self._replay.restore((checkpoint.segments[_name(*segment)] for segment in self._segments), facts["num_added"])
+        self._replay.restore(
+            (checkpoint.segments[_name(*segment)] for segment in self._segments), facts["num_added"]
+        )
         self._algorithm.load_state_dict(checkpoint.tensors["algorithm"])
         self._sampling.bit_generator.state = facts["sampling"]
         counters = Counters.from_state_dict(facts["counters"])
         self.saved_at = (counters.stage, counters.env_steps, counters.updates)
         self._is_ours = True
-        return Restored(counters, checkpoint.tensors["loss_sums"], facts, checkpoint.tensors.get("acting", {}))
+        return Restored(
+            counters, checkpoint.tensors["loss_sums"], facts, checkpoint.tensors.get("acting", {})
+        )
 
 
 def _name(first: int, stop: int) -> str:

@@ -48,7 +48,9 @@ class TrainConfig:
     """How long, and in which rhythm, to collect and to learn."""
 
     n_env_steps_total: int = option(1_000_000, "env steps of the whole run, the random pool included", low=1)
-    num_rollouts_per_iter: int = option(24, "trials collected in each iteration of an off-policy algorithm", low=1)
+    num_rollouts_per_iter: int = option(
+        24, "trials collected in each iteration of an off-policy algorithm", low=1
+    )
     num_env_steps_per_iter: int | None = option(
         None,
         "env steps to collect in an iteration: once they are taken no trial starts, and those that run end (at least a trial for every slot; fewer "
@@ -56,9 +58,15 @@ class TrainConfig:
         low=1,
     )
     num_init_rollouts_pool: int = option(
-        100, "trials of random actions before the first update; an on-policy algorithm learns no more from them than how to normalise", low=0
+        100,
+        "trials of random actions before the first update; an on-policy algorithm learns no more from them than how to normalise",
+        low=0,
     )
-    updates_per_step: float = option(0.02, "gradient updates per env step collected; an on-policy algorithm updates once in an iteration", low=0)
+    updates_per_step: float = option(
+        0.02,
+        "gradient updates per env step collected; an on-policy algorithm updates once in an iteration",
+        low=0,
+    )
     buffer_size: int = option(
         1_000_000,
         "capacity of an off-policy algorithm's replay: as many trials as have so many env steps at full length; of short ones, fewer steps",
@@ -76,10 +84,16 @@ class EvaluationConfig:
     """When and how to evaluate on the saved task lists."""
 
     every: int = option(50_000, "env steps between evaluations; one more at the end", low=1)
-    episodes_per_trial: int | None = option(None, "episodes in a trial of evaluation; null takes as many as in training", low=1)
+    episodes_per_trial: int | None = option(
+        None, "episodes in a trial of evaluation; null takes as many as in training", low=1
+    )
     trials_per_task: int = option(1, "trials of every task of a list", low=1)
     stochastic: bool = option(False, "evaluate with sampled actions too")
-    films: int = option(0, "trials of the test list to draw at the end of a run, or with evaluate=: film_1.gif, film_2.gif, ... in its folder", low=0)
+    films: int = option(
+        0,
+        "trials of the test list to draw at the end of a run, or with evaluate=: film_1.gif, film_2.gif, ... in its folder",
+        low=0,
+    )
 
 
 class Overlap(Enum):
@@ -94,7 +108,8 @@ class LearnerConfig:
     """How updates and collection share the machine."""
 
     overlap: Overlap = option(
-        Overlap.none, "bounded: the updates that a wave earned are made while the next is collected, by the agent as it was before them"
+        Overlap.none,
+        "bounded: the updates that a wave earned are made while the next is collected, by the agent as it was before them",
     )
 
 
@@ -117,9 +132,16 @@ class Config:
         low=1,
     )
     num_slots: int | None = option(
-        None, "N, environments stepped together, part of the experiment; null: 64, or off-policy num_rollouts_per_iter if that is less", low=1
+        None,
+        "N, environments stepped together, part of the experiment; null: 64, or off-policy num_rollouts_per_iter if that is less",
+        low=1,
     )
-    num_groups: int = option(1, "2: half of the slots step while the others' actions are computed; part of the experiment, as N is", low=1, high=4)
+    num_groups: int = option(
+        1,
+        "2: half of the slots step while the others' actions are computed; part of the experiment, as N is",
+        low=1,
+        high=4,
+    )
     seed: int = option(0, "root of every random stream", low=0)
     device: DeviceName = option(DeviceName.auto, "auto, cpu, cuda or mps")
     deterministic: bool = option(False, "use torch's deterministic algorithms, and refuse what has none")

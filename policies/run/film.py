@@ -1,4 +1,6 @@
-"""Films of a trained agent: whole trials of its test list, picture by picture, in which one sees what a curve only counts."""
+"""Films of a trained agent: whole trials of its test list, picture by picture, in which one sees what a curve
+only counts.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
 MOST_PICTURES = 200
 """Of a film; of longer trials every second row is drawn, or every third, ..."""
 SECONDS = 8.0
-"""How long a film lasts, unless its pictures would change faster than 25 times a second, or slower than 5 times."""
+"""How long a film lasts, unless its pictures would change faster than 25 times a second, or slower than 5
+times.
+"""
 SMALLEST, LARGEST = 240, 960
 """Pixels of a film's longer side: smaller pictures are enlarged, larger ones reduced."""
 STRIP = (220, 22)
@@ -38,10 +42,12 @@ _log = logging.getLogger(__name__)
 
 
 def film(learner: Learner) -> list[Path]:
-    """`film_1.gif`, `film_2.gif`, ... in the run folder: the first `evaluation.films` trials of the test list, all of their episodes.
+    """`film_1.gif`, `film_2.gif`, ... in the run folder: the first `evaluation.films` trials of the test
+    list, all of their episodes.
 
-    The agent acts as in evaluation, without noise, and an environment of its own is stepped as the run's are, so that one which hangs or dies
-    ends nothing else. Where no film can be made, a warning says why, and films that there were stay.
+    The agent acts as in evaluation, without noise, and an environment of its own is stepped as the run's are,
+    so that one which hangs or dies ends nothing else. Where no film can be made, a warning says why, and
+    films that there were stay.
     """
     config, folder = learner.config, learner.run_dir
     if not config.evaluation.films or folder is None:
@@ -79,7 +85,9 @@ def film(learner: Learner) -> list[Path]:
 
 
 class _Camera:
-    """A sink that draws rows instead of keeping them. The slot is not being stepped when its row is written, so it can be drawn."""
+    """A sink that draws rows instead of keeping them. The slot is not being stepped when its row is written,
+    so it can be drawn.
+    """
 
     def __init__(self, manager: ParallelEnvManager, folder: Path) -> None:
         self._manager, self._folder = manager, folder
@@ -92,7 +100,15 @@ class _Camera:
     def reserve(self, n: int) -> None:
         """Nothing to make room for."""
 
-    def write(self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Rows, slots: object, actions: object, extras: object) -> None:
+    def write(
+        self,
+        trials: NDArray[np.int64],
+        times: NDArray[np.int64],
+        rows: Rows,
+        slots: object,
+        actions: object,
+        extras: object,
+    ) -> None:
         """Draw the row of the one slot, if it is its turn; starts and ends of episodes always are."""
         if rows.trial_start[0]:
             self._develop()
@@ -138,6 +154,11 @@ def _page(picture: NDArray[np.uint8], line: str) -> Image:
     scale = -(-SMALLEST // longer) if longer < SMALLEST else min(1.0, LARGEST / longer)
     size = max(1, round(scale * width)), max(1, round(scale * height))
     page = Image.new("RGB", (max(size[0], STRIP[0]), size[1] + STRIP[1]), "white")
-    page.paste(Image.fromarray(picture).resize(size, Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BOX), (0, STRIP[1]))
+    page.paste(
+        Image.fromarray(picture).resize(
+            size, Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BOX
+        ),
+        (0, STRIP[1]),
+    )
     ImageDraw.Draw(page).text((6, 5), line, fill="black")
     return page

@@ -1,4 +1,6 @@
-"""Guard: ends a run whose losses are no numbers any more, by one sentence, and keeps the batch with which they ceased to be."""
+"""Guard: ends a run whose losses are no numbers any more, by one sentence, and keeps the batch with which
+they ceased to be.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from torch import Tensor
 from buffers.base import Batch
 
 LARGEST = 1e15
-"""No metric of an update comes near; beyond, a loss explodes, though it may take a while until it is infinite."""
+"""No metric of an update comes near; beyond, a loss explodes, though it may take a while until it is
+infinite.
+"""
 FILE = "exploded.pt"
 """What is kept in the run folder; torch.load(weights_only=True) reads it."""
 
@@ -23,7 +27,9 @@ class ExplodedError(RuntimeError):
 
 
 class Guard:
-    """Looks at the metrics of an update when the next one has been started: by then they are there, and no device stands still for it."""
+    """Looks at the metrics of an update when the next one has been started: by then they are there, and no
+    device stands still for it.
+    """
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -73,6 +79,10 @@ def _plain(batch: Batch) -> dict[str, Tensor]:
     parts: dict[str, Tensor] = {}
     for item in fields(batch):
         value = getattr(batch, item.name)
-        named = {f"{item.name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {item.name: value}
+        named = (
+            {f"{item.name}.{key}": part for key, part in value.items()}
+            if isinstance(value, dict)
+            else {item.name: value}
+        )
         parts |= {name: part.detach().cpu() for name, part in named.items() if isinstance(part, Tensor)}
     return parts

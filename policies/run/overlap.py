@@ -1,16 +1,19 @@
-"""Overlap: while a wave is collected, the updates that the wave before it has earned are made, by a schedule that no clock decides.
+"""Overlap: while a wave is collected, the updates that the wave before it has earned are made, by a schedule
+that no clock decides.
 
     wave 1      collected by the agent after the updates of the random pool
     wave i + 1  collected by the agent as it was when wave i was complete, while the updates of wave i are made
 
-The wave is played by a copy of the agent, one wave's updates older than without overlap: the staleness is one, never more and never less. Its rows
-are kept apart until both sides are done, so that updates draw from the waves up to i, of which none is evicted yet, however fast either side is.
-Data and updates are thus a function of the seed. The last wave's updates are made after it; should the run be prolonged, its next wave is played
-by the agent as it was before them.
+The wave is played by a copy of the agent, one wave's updates older than without overlap: the staleness is
+one, never more and never less. Its rows are kept apart until both sides are done, so that updates draw from
+the waves up to i, of which none is evicted yet, however fast either side is. Data and updates are thus a
+function of the seed. The last wave's updates are made after it; should the run be prolonged, its next wave is
+played by the agent as it was before them.
 
-The environments stay in the thread that made them, and the updates get one of their own: torch works without the interpreter's lock, though small
-operations mostly wait for it. It pays where the environments wait, or work in other processes or without the lock, and there is a core to spare.
-A run that is stopped forgets the wave and keeps the updates; its checkpoint has the copy of the agent, so a resume plays the same wave again.
+The environments stay in the thread that made them, and the updates get one of their own: torch works without
+the interpreter's lock, though small operations mostly wait for it. It pays where the environments wait, or
+work in other processes or without the lock, and there is a core to spare. A run that is stopped forgets the
+wave and keeps the updates; its checkpoint has the copy of the agent, so a resume plays the same wave again.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ WAIT = 0.05
 
 
 class SideBySide:
-    """Collects for a learner while `update(watch)` is called, `counters.updates_due` times in all, in another thread."""
+    """Collects for a learner while `update(watch)` is called, `counters.updates_due` times in all, in another
+    thread.
+    """
 
     def __init__(self, learner: Learner, update: Callable[[Stopwatch], None]) -> None:
         if learner.needs.on_policy:
@@ -55,7 +60,9 @@ class SideBySide:
         self._learner.acting = deepcopy(self._learner.agent.state_dict())
 
     def collect(self) -> WaveResult:
-        """A wave, and all updates due; `WaveInterrupted` where it was asked to stop, with some of the updates made."""
+        """A wave, and all updates due; `WaveInterrupted` where it was asked to stop, with some of the updates
+        made.
+        """
         learner, wave, agent = self._learner, self._wave, self._agent
         agent.load_state_dict(learner.acting or learner.agent.state_dict())
         learner.acting = agent.state_dict()
@@ -75,7 +82,9 @@ class SideBySide:
 
 
 class _Updates:
-    """All updates due, in a thread of their own: as a context manager it leaves none running, and raises what went wrong there."""
+    """All updates due, in a thread of their own: as a context manager it leaves none running, and raises what
+    went wrong there.
+    """
 
     def __init__(self, learner: Learner, update: Callable[[Stopwatch], None]) -> None:
         self._learner, self._update = learner, update

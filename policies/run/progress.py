@@ -1,4 +1,6 @@
-"""How far a run has come: the counters and the record of the running iteration, all of it plain data for a checkpoint."""
+"""How far a run has come: the counters and the record of the running iteration, all of it plain data for a
+checkpoint.
+"""
 
 from __future__ import annotations
 

@@ -115,7 +115,9 @@ class RunRecord:
             total_env_steps=self._config.train.n_env_steps_total,
             env_steps_per_s=(env_steps - self._begun[0]) / seconds,
             updates=counters.updates,
-            total_updates=0 if learner.needs.on_policy else int(self._config.train.n_env_steps_total * self._config.train.updates_per_step),
+            total_updates=0
+            if learner.needs.on_policy
+            else int(self._config.train.n_env_steps_total * self._config.train.updates_per_step),
             updates_per_s=(counters.updates - self._begun[1]) / seconds,
             shares=watch.shares(),
             episodes=counters.episodes,
@@ -140,7 +142,10 @@ class RunRecord:
             "time/updates_per_s": progress.updates_per_s,
         }
         times |= {f"faults/{name}": count for name, count in spent.items() if count}
-        times |= {"time/memory_parent": progress.memory_parent, "time/memory_workers": progress.memory_workers}
+        times |= {
+            "time/memory_parent": progress.memory_parent,
+            "time/memory_workers": progress.memory_workers,
+        }
         evaluated = curves_of(values)
         if evaluated:
             self._evaluation = evaluated
@@ -168,7 +173,10 @@ class RunRecord:
             return
         if self._wandb is not None:
             self._wandb.summary({f"final/{name}": values for name, values in self._evaluation.items()})
-        lines = [f"metrics      {self._folder / 'metrics.jsonl'}", f"checkpoints  {self._folder / 'checkpoints'}"]
+        lines = [
+            f"metrics      {self._folder / 'metrics.jsonl'}",
+            f"checkpoints  {self._folder / 'checkpoints'}",
+        ]
         if self._wandb is not None and self._wandb.place:
             lines.append(f"W&B          {self._wandb.place}")
         if draw_curves(self._folder, learner):
@@ -203,7 +211,16 @@ def save_settings(learner: Learner, folder: Path) -> None:
 def group_of(config: Config) -> str:
     """One name for all seeds of one experiment: a digest of every option that changes what is learned."""
     settings = plain(config)
-    for name in ("seed", "num_parallel_workers", "backend", "wandb", "profile", "checkpoint_every", "resume", "evaluate"):
+    for name in (
+        "seed",
+        "num_parallel_workers",
+        "backend",
+        "wandb",
+        "profile",
+        "checkpoint_every",
+        "resume",
+        "evaluate",
+    ):
         settings.pop(name)
     settings["evaluation"].pop("films")
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:6]
@@ -243,9 +260,15 @@ def draw_curves(folder: Path, learner: Learner) -> bool:
 
 
 def changes_since(facts: dict[str, Any]) -> list[str]:
-    """What was another version when a checkpoint with these facts was written. (Cores and memory change no number.)"""
+    """What was another version when a checkpoint with these facts was written. (Cores and memory change no
+    number.)
+    """
     before = facts.get("versions", {})
-    return [f"{name} {before[name]} (now {now})" for name, now in versions().items() if name != "machine" and before.get(name, now) != now]
+    return [
+        f"{name} {before[name]} (now {now})"
+        for name, now in versions().items()
+        if name != "machine" and before.get(name, now) != now
+    ]
 
 
 def versions() -> dict[str, str]:

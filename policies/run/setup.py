@@ -1,4 +1,6 @@
-"""What a run settles before it starts: device, threads, slots, workers, and whether its replay fits in memory."""
+"""What a run settles before it starts: device, threads, slots, workers, and whether its replay fits in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ from utils.options import OptionError
 
 MOST_SLOTS = 64
 SHORTEST = 0.1
-"""Part of its longest length that a trial is taken to have at least, where room is made for a number of env steps."""
+"""Part of its longest length that a trial is taken to have at least, where room is made for a number of env
+steps.
+"""
 
 
 def needs_of(config: Config) -> Needs:
@@ -39,11 +43,14 @@ def needs_of(config: Config) -> Needs:
 
 def slots_of(config: Config) -> int:
     """N: part of the experiment, so it depends on no backend and no machine."""
-    return config.num_slots or (MOST_SLOTS if needs_of(config).on_policy else min(config.train.num_rollouts_per_iter, MOST_SLOTS))
+    return config.num_slots or (
+        MOST_SLOTS if needs_of(config).on_policy else min(config.train.num_rollouts_per_iter, MOST_SLOTS)
+    )
 
 
 def wave_of(config: Config, env: EnvConfig) -> tuple[int, int | None]:
-    """(the most trials of an iteration, the env steps after which no more are started): with a budget, trials may be short and so many.
+    """(the most trials of an iteration, the env steps after which no more are started): with a budget, trials
+    may be short and so many.
 
     `env` is the family's own config: some settle H themselves.
     """
@@ -62,10 +69,16 @@ def layout_of(config: Config, spec: EnvSpec) -> Layout:
 
 
 def settle_backend(config: Config, family: TaskFamily, agent: Agent, device: str) -> Choice:
-    """The backend and the number of workers, as given; what is not given follows from a short measurement of environments and policy."""
+    """The backend and the number of workers, as given; what is not given follows from a short measurement of
+    environments and policy.
+    """
     num_slots = slots_of(config) // config.num_groups
     rows = layout_of(config, family.spec).allocate(num_slots)
-    obs = {key: torch.from_numpy(part) for key, part in rows.obs.items()} if isinstance(rows.obs, dict) else torch.from_numpy(rows.obs)
+    obs = (
+        {key: torch.from_numpy(part) for key, part in rows.obs.items()}
+        if isinstance(rows.obs, dict)
+        else torch.from_numpy(rows.obs)
+    )
     others = (rows.reward.astype(np.float32), rows.prev_action, rows.episode_start, rows.trial_start)
     seen = PolicyRows(obs, *map(torch.from_numpy, others)).to(device)
     noise = torch.from_numpy(agent.draw_noise(np.random.default_rng(0), num_slots)).to(device)
@@ -75,11 +88,20 @@ def settle_backend(config: Config, family: TaskFamily, agent: Agent, device: str
             for _ in range(config.num_groups):
                 agent.act(seen, agent.initial_state(num_slots), noise)[0].cpu()
 
-    return choose(family, config.backend, slots_of(config), num_workers=config.num_parallel_workers, num_groups=config.num_groups, act=act)
+    return choose(
+        family,
+        config.backend,
+        slots_of(config),
+        num_workers=config.num_parallel_workers,
+        num_groups=config.num_groups,
+        act=act,
+    )
 
 
 def in_process(config: BackendConfig) -> BackendConfig:
-    """The same settings as far as they mean anything without workers: for the sequential run of a parallel one."""
+    """The same settings as far as they mean anything without workers: for the sequential run of a parallel
+    one.
+    """
     return replace(config, name="serial", min_ready=None, max_worker_memory=None)
 
 
@@ -87,20 +109,29 @@ def most_workers(config: Config) -> int:
     """The most worker processes that a run may start for one manager."""
     if config.num_parallel_workers is not None:
         return config.num_parallel_workers
-    return 1 if config.backend.name in ("serial", "asyncio", "thread") else min(available_cores(), slots_of(config) // config.num_groups)
+    return (
+        1
+        if config.backend.name in ("serial", "asyncio", "thread")
+        else min(available_cores(), slots_of(config) // config.num_groups)
+    )
 
 
 def prepare_torch(config: Config) -> str:
     """Settle threads and determinism for the whole process; the device's name.
 
-    One intra-op thread: the environments' threads or workers have the other cores, and two busy pools on one core cost five times more.
+    One intra-op thread: the environments' threads or workers have the other cores, and two busy pools on one
+    core cost five times more.
     """
     torch.set_num_threads(1)
     keep_freed_memory()
     if config.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for this, before its first call
+        os.environ.setdefault(
+            "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+        )  # cuBLAS asks for this, before its first call
         torch.backends.cudnn.benchmark = False
-    torch.use_deterministic_algorithms(config.deterministic)  # off, too: the job of a sweep before this one may have been
+    torch.use_deterministic_algorithms(
+        config.deterministic
+    )  # off, too: the job of a sweep before this one may have been
     if config.device is not DeviceName.auto:
         return config.device.value
     if torch.cuda.is_available():
@@ -126,11 +157,21 @@ def replay_shape(config: Config, family: TaskFamily) -> dict[str, Any]:
 
 def _trials_of(config: Config, env: EnvConfig) -> dict[str, int]:
     """The trials that a replay has to have room for, by the option that says so."""
-    per_wave = "train.num_env_steps_per_iter or num_slots" if wave_of(config, env)[1] is not None else "train.num_rollouts_per_iter"
-    found = {per_wave: wave_of(config, env)[0], "train.num_init_rollouts_pool": config.train.num_init_rollouts_pool}
+    per_wave = (
+        "train.num_env_steps_per_iter or num_slots"
+        if wave_of(config, env)[1] is not None
+        else "train.num_rollouts_per_iter"
+    )
+    found = {
+        per_wave: wave_of(config, env)[0],
+        "train.num_init_rollouts_pool": config.train.num_init_rollouts_pool,
+    }
     if needs_of(config).on_policy:
         return found
-    return found | {"train.buffer_size (env steps)": config.train.buffer_size // (env.max_rollouts_per_task * env.max_episode_steps)}
+    return found | {
+        "train.buffer_size (env steps)": config.train.buffer_size
+        // (env.max_rollouts_per_task * env.max_episode_steps)
+    }
 
 
 def wave_shape(config: Config, family: TaskFamily) -> dict[str, Any]:
@@ -139,10 +180,14 @@ def wave_shape(config: Config, family: TaskFamily) -> dict[str, Any]:
 
 
 def memory_of(config: Config, family: TaskFamily) -> MemoryConfig:
-    """The memory of a run, with room for its longest trial; refuses one that has too little, where anybody remembers."""
+    """The memory of a run, with room for its longest trial; refuses one that has too little, where anybody
+    remembers.
+    """
     if config.agent.arch is Arch.Markov:
         return config.memory
-    rows = max(family.config.max_rollouts_per_task, config.evaluation.episodes_per_trial or 0) * (family.config.max_episode_steps + 1)
+    rows = max(family.config.max_rollouts_per_task, config.evaluation.episodes_per_trial or 0) * (
+        family.config.max_episode_steps + 1
+    )
     try:
         return MEMORIES[config.memory.name].fitted(config.memory, rows)
     except ValueError as error:
@@ -166,8 +211,10 @@ def mirrors(config: Config, family: TaskFamily, device: str) -> bool:
 
 
 def check_family(config: Config, *, learns: bool = True) -> TaskFamily:
-    """The family of a run, which says itself what of its options cannot stand together; refuses, before anything is started, what the agent
-    cannot read and, where it learns, a replay that would not fit in memory."""
+    """The family of a run, which says itself what of its options cannot stand together; refuses, before
+    anything is started, what the agent cannot read and, where it learns, a replay that would not fit in
+    memory.
+    """
     family = make_family(config.env)
     space, algorithm = family.spec.action_space, ALGORITHMS[config.algorithm.name]
     try:
@@ -176,7 +223,9 @@ def check_family(config: Config, *, learns: bool = True) -> TaskFamily:
     except ValueError as error:
         raise OptionError(f"env={config.env.family}: {error}") from error
     if kind not in algorithm.serves:
-        others = " or ".join(f"algorithm={name}" for name, other in ALGORITHMS.items() if kind in other.serves)
+        others = " or ".join(
+            f"algorithm={name}" for name, other in ALGORITHMS.items() if kind in other.serves
+        )
         raise OptionError(
             f"algorithm={config.algorithm.name} cannot learn {kind.value} actions, those of env={config.env.family} ({space}): use {others}."
         )

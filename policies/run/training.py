@@ -1,4 +1,6 @@
-"""The training loop, stage by stage: collect, update, evaluate, and a line of metrics, from wherever the counters stand."""
+"""The training loop, stage by stage: collect, update, evaluate, and a line of metrics, from wherever the
+counters stand.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
 
 class Training:
-    """Runs a learner until its env steps are taken or it is asked to stop; every stage can be left and entered again by a resume."""
+    """Runs a learner until its env steps are taken or it is asked to stop; every stage can be left and
+    entered again by a resume.
+    """
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
@@ -28,7 +32,12 @@ class Training:
 
     def run(self) -> None:
         """Go from stage to stage."""
-        stages = {Stage.random_pool: self._fill_pool, Stage.collect: self._collect, Stage.update: self._update, Stage.evaluate: self._conclude}
+        stages = {
+            Stage.random_pool: self._fill_pool,
+            Stage.collect: self._collect,
+            Stage.update: self._update,
+            Stage.evaluate: self._conclude,
+        }
         counters = self._learner.counters
         while self._learner.stop_signal is None:
             if counters.stage == Stage.collect and counters.env_steps >= self._config.train.n_env_steps_total:
@@ -110,8 +119,15 @@ class Training:
         if counters.env_steps >= min(counters.next_evaluation, self._config.train.n_env_steps_total):
             counters.record |= learner.evaluate()
             counters.next_evaluation = _after(counters.env_steps, self._config.evaluation.every)
-        losses = {f"loss/{name}": float(value) / counters.updates_in_record for name, value in learner.loss_sums.items()}
-        progress = {"iteration": counters.iteration, "updates": counters.updates, "trials": counters.trials + counters.warmup_trials}
+        losses = {
+            f"loss/{name}": float(value) / counters.updates_in_record
+            for name, value in learner.loss_sums.items()
+        }
+        progress = {
+            "iteration": counters.iteration,
+            "updates": counters.updates,
+            "trials": counters.trials + counters.warmup_trials,
+        }
         if learner.record is not None:
             learner.record.line(learner, {**progress, **counters.record, **losses})
         learner.loss_sums.clear()

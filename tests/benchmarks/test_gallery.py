@@ -77,7 +77,10 @@ def drifter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def texts(figure: Any) -> str:
-    return " ".join(part.get_text().replace("\n", " ") for part in [*figure.texts, *(panel.title for panel in figure.axes)])
+    return " ".join(
+        part.get_text().replace("\n", " ")
+        for part in [*figure.texts, *(panel.title for panel in figure.axes)]
+    )
 
 
 def test_a_page_of_three_families_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -86,9 +89,18 @@ def test_a_page_of_three_families_is_drawn(tmp_path: Path, capsys: pytest.Captur
     page = tmp_path / "new" / "page.png"
     main(["PointRobot", "MetaFrozenLake", "DelayedCatch", "--out", str(page)])
     picture = imread(page)
-    assert picture.ndim == 3 and min(picture.shape[:2]) > 300 and len(np.unique(picture.reshape(-1, picture.shape[2]), axis=0)) > 50
+    assert (
+        picture.ndim == 3
+        and min(picture.shape[:2]) > 300
+        and len(np.unique(picture.reshape(-1, picture.shape[2]), axis=0)) > 50
+    )
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["1/3 PointRobot", "2/3 MetaFrozenLake", "3/3 DelayedCatch", "Drawn"]
+    assert [line.split(":")[0] for line in lines] == [
+        "1/3 PointRobot",
+        "2/3 MetaFrozenLake",
+        "3/3 DelayedCatch",
+        "Drawn",
+    ]
 
 
 def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]):
@@ -108,11 +120,18 @@ def test_every_family_of_the_registry_gets_its_panel(name: str):
 
 def test_the_page_says_who_it_is_and_shows_what_happened(drifter: None):
     panel = panel_of("Drifter")
-    assert (panel.line, panel.version, panel.facts, panel.note) == ("A number that its action changes.", 7, "k=2, H=6", "")
+    assert (panel.line, panel.version, panel.facts, panel.note) == (
+        "A number that its action changes.",
+        7,
+        "k=2, H=6",
+        "",
+    )
     assert [caption for caption, _ in panel.pictures] == ["random, step 0", "step 1", "step 2"]
     assert [int(picture[0, 0, 0]) for _, picture in panel.pictures] == [2, 1, 0]
     (ways,) = panel.ways
-    assert [line.tolist() for line in ways.lines] == [[float(step) for step in range(end + 1)] for end in (2, 3, 4, 5, 6, 6)]
+    assert [line.tolist() for line in ways.lines] == [
+        [float(step) for step in range(end + 1)] for end in (2, 3, 4, 5, 6, 6)
+    ]
     figure = draw_page([panel])
     assert len(figure.axes) == PICTURES
     for wanted in ("Third-party environments", "A number that its action changes.", "random: return so far"):
@@ -126,7 +145,9 @@ def test_places_on_the_plane_are_drawn_for_oracle_and_random():
     assert not any(line[0].any() for line in oracle.lines), "Wind starts at (0, 0)"
 
 
-def test_where_rendering_raises_the_page_says_why_and_draws_what_happened(drifter: None, monkeypatch: pytest.MonkeyPatch):
+def test_where_rendering_raises_the_page_says_why_and_draws_what_happened(
+    drifter: None, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(Drifter, "broken", "OpenGL cannot be used here; set MUJOCO_GL=egl")
     panel = panel_of("Drifter")
     assert not panel.pictures and len(panel.ways) == 1
@@ -144,7 +165,9 @@ def test_a_family_that_cannot_be_built_says_so(monkeypatch: pytest.MonkeyPatch):
 
 def test_pictures_follow_the_oracle_to_its_first_success():
     captions = [caption for caption, _ in panel_of("PointRobot").pictures]
-    assert captions[0] == "oracle, step 0" and 0 < int(captions[1].split()[-1]) < 30, "it reaches the goal long before the horizon"
+    assert captions[0] == "oracle, step 0" and 0 < int(captions[1].split()[-1]) < 30, (
+        "it reaches the goal long before the horizon"
+    )
 
 
 def test_wide_pictures_stand_in_rows(drifter: None):
@@ -156,4 +179,8 @@ def test_wide_pictures_stand_in_rows(drifter: None):
 def test_groups_keep_their_order_on_the_page():
     figure = draw_page([panel_of("Gymnasium", 1), panel_of("DelayedCatch", 1), panel_of("Wind", 1)])
     words = [part.get_text() for part in figure.texts]
-    assert [word for word in words if word in {group.value for group in Group}] == [Group.toy.value, Group.grid.value, Group.partner.value]
+    assert [word for word in words if word in {group.value for group in Group}] == [
+        Group.toy.value,
+        Group.grid.value,
+        Group.partner.value,
+    ]

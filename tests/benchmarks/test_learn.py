@@ -1,4 +1,6 @@
-"""The learning benchmark: when a mark is reached, what seeds say together, how runs are kept, and one real run."""
+"""The learning benchmark: when a mark is reached, what seeds say together, how runs are kept, and one real
+run.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,23 @@ def point(env_steps: int, *returns: float) -> Point:
 
 
 def run(name: str, seed: int, *points: Point, marks: tuple[float, ...] = (3.0,)) -> Run:
-    return Run(name, seed, [], list(marks), None, list(points), "env steps", 1.0, points[-1].env_steps, 0, 100.0, 1.0, {}, 0.0, "")
+    return Run(
+        name,
+        seed,
+        [],
+        list(marks),
+        None,
+        list(points),
+        "env steps",
+        1.0,
+        points[-1].env_steps,
+        0,
+        100.0,
+        1.0,
+        {},
+        0.0,
+        "",
+    )
 
 
 def test_a_mark_is_reached_by_the_first_evaluation_whose_trial_is_as_good() -> None:
@@ -38,19 +56,37 @@ def test_a_line_of_metrics_tells_of_held_out_tasks_only() -> None:
     line = {"env_steps": 7, "updates": 2, "time/seconds": 10.0, "time/evaluate": 0.5}
     assert point_of(line) is None
     assert point_of(line | {"eval/train/return_episode_1": 3.0}) is None
-    lists = {"eval/train/return_episode_1": 3.0, "eval/held_out/return_episode_1": 1.0, "eval/held_out/return_episode_2": 2.0}
+    lists = {
+        "eval/train/return_episode_1": 3.0,
+        "eval/held_out/return_episode_1": 1.0,
+        "eval/held_out/return_episode_2": 2.0,
+    }
     assert point_of(line | lists) == Point(7, 10.0, 5.0, 2, [1.0, 2.0])
-    assert point_of(line | {"eval/in_distribution/return_episode_1": 4.0, "eval/in_distribution_stochastic/return_episode_1": 0.0}) == Point(
-        7, 10.0, 5.0, 2, [4.0]
-    )
+    assert point_of(
+        line
+        | {
+            "eval/in_distribution/return_episode_1": 4.0,
+            "eval/in_distribution_stochastic/return_episode_1": 0.0,
+        }
+    ) == Point(7, 10.0, 5.0, 2, [4.0])
 
 
 def test_seeds_are_summed_up_by_a_mean_and_students_interval() -> None:
     assert mean_and_half([2.0]) == mean_and_half([1.0, 3.0]) == (2.0, None)
     mean, half = mean_and_half([1.0, 2.0, 3.0])
     assert (mean, half) == (2.0, pytest.approx(4.303 / 3**0.5))
-    found = summary_of([run("a", 0, point(100, 1, 1), point(200, 2, 2)), run("a", 1, point(100, 1, 0), point(220, 0, 2)), run("b", 0, point(1, 0))])
-    assert found["a"]["seeds"] == 2 and found["a"]["trial_return"][0] == 3.0 and found["b"]["by_episode"] == [(0.0, None)]
+    found = summary_of(
+        [
+            run("a", 0, point(100, 1, 1), point(200, 2, 2)),
+            run("a", 1, point(100, 1, 0), point(220, 0, 2)),
+            run("b", 0, point(1, 0)),
+        ]
+    )
+    assert (
+        found["a"]["seeds"] == 2
+        and found["a"]["trial_return"][0] == 3.0
+        and found["b"]["by_episode"] == [(0.0, None)]
+    )
     assert found["a"]["marks"]["3"] == {"reached": 1, "seconds": [2.0], "env_steps": [200]}
 
 
@@ -65,10 +101,14 @@ def test_a_band_goes_as_far_as_every_seed_does() -> None:
 def test_runs_are_kept_by_name_and_seed_with_a_picture_of_all(tmp_path: Path) -> None:
     file = tmp_path / "learn.json"
     keep(file, [run("arm_ppo", 0, point(1, 0), point(9, 1))])
-    merged = keep(file, [run("arm_ppo", 1, point(1, 0), point(9, 2)), run("arm_ppo", 0, point(1, 0), point(8, 5))])
+    merged = keep(
+        file, [run("arm_ppo", 1, point(1, 0), point(9, 2)), run("arm_ppo", 0, point(1, 0), point(8, 5))]
+    )
     assert list(merged) == ["arm_ppo seed 0", "arm_ppo seed 1"] and load(file) == merged
     assert merged["arm_ppo seed 0"].curve[-1].returns == [5]
-    assert (tmp_path / "learn.png").stat().st_size > 10_000 and sorted(one.name for one in tmp_path.iterdir()) == ["learn.json", "learn.png"]
+    assert (tmp_path / "learn.png").stat().st_size > 10_000 and sorted(
+        one.name for one in tmp_path.iterdir()
+    ) == ["learn.json", "learn.png"]
     assert table_of(merged.values()).row_count == 1
 
 
@@ -99,15 +139,35 @@ def test_a_recipe_is_a_name_of_the_module_or_an_experiment() -> None:
 
 
 def test_a_real_run_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = ["train.n_env_steps_total=400", "train.num_init_rollouts_pool=4", "train.num_rollouts_per_iter=4", "env.num_eval_tasks=2"]
+    small = [
+        "train.n_env_steps_total=400",
+        "train.num_init_rollouts_pool=4",
+        "train.num_rollouts_per_iter=4",
+        "env.num_eval_tasks=2",
+    ]
     file = tmp_path / "learn.json"
-    words = ["--recipe", "point_robot_sac", "--seeds", "3", "--mark", "-1", "--folder", str(tmp_path / "runs"), "--results", str(file)]
+    words = [
+        "--recipe",
+        "point_robot_sac",
+        "--seeds",
+        "3",
+        "--mark",
+        "-1",
+        "--folder",
+        str(tmp_path / "runs"),
+        "--results",
+        str(file),
+    ]
     monkeypatch.setattr(sys, "argv", ["learn", *words, "--set", *small])
     handler = signal.getsignal(signal.SIGTERM)
     learn.main()
     assert signal.getsignal(signal.SIGTERM) is handler
     found = json.loads(file.read_text())["runs"]["point_robot_sac seed 3"]
-    assert found["ended"] == "env steps" and found["env_steps"] >= 400 and len(found["curve"][-1]["returns"]) == 2
+    assert (
+        found["ended"] == "env steps"
+        and found["env_steps"] >= 400
+        and len(found["curve"][-1]["returns"]) == 2
+    )
     assert found["machine"]["versions"]["torch"] and 0 < found["curve"][-1]["seconds"] < found["wall_s"]
 
 
@@ -116,7 +176,9 @@ def test_a_run_ends_with_the_benchmark_that_plays_it(tmp_path: Path) -> None:
     run = "import os, signal; os.write(1, str(os.getpid()).encode()); signal.pause()"
     play = f"import sys; from benchmarks.learn import played; played([sys.executable, '-c', {run!r}], Path(sys.argv[1]), None, Console(), 'a run')"
     script = f"from pathlib import Path\nfrom rich.console import Console\n{play}"
-    benchmark = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, stdout=subprocess.DEVNULL)
+    benchmark = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, stdout=subprocess.DEVNULL
+    )
     try:
         output = tmp_path / "output.txt"
         while not (output.exists() and output.read_text()):

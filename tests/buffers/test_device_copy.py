@@ -13,20 +13,37 @@ from tests.trials import KINDS, make_replay, make_trials, play
 
 def dtypes(batch: Batch) -> list[torch.dtype]:
     parts = batch.obs if isinstance(batch.obs, dict) else {"obs": batch.obs}
-    return [part.dtype for part in (*parts.values(), batch.reward, batch.action, batch.prev_action, batch.trains, batch.valid)]
+    return [
+        part.dtype
+        for part in (
+            *parts.values(),
+            batch.reward,
+            batch.action,
+            batch.prev_action,
+            batch.trains,
+            batch.valid,
+        )
+    ]
 
 
-@pytest.mark.parametrize("asked", ALL_NEEDS, ids=lambda asked: f"{asked.sample.name}-{asked.window}-{asked.state_every}")
+@pytest.mark.parametrize(
+    "asked", ALL_NEEDS, ids=lambda asked: f"{asked.sample.name}-{asked.window}-{asked.state_every}"
+)
 def test_batches_are_the_same_while_trials_come_and_go(asked: Needs) -> None:
     trials = make_trials(7, 23)
-    host, device = (make_replay(capacity=8, state_every=asked.state_every, mirrored=mirrored) for mirrored in (False, True))
+    host, device = (
+        make_replay(capacity=8, state_every=asked.state_every, mirrored=mirrored)
+        for mirrored in (False, True)
+    )
     rngs = [np.random.default_rng(0) for _ in range(2)]
     for first, stop in ((0, 3), (3, 9), (9, 15), (15, 23)):
         found: list[Batch] = []
         for replay, rng in zip((host, device), rngs, strict=True):
             play(replay, trials[first:stop], num_slots=3)
             found += [replay.sample(asked, rng), replay.whole(first, stop)]
-        assert all(same(found[i], found[i + 2]) and dtypes(found[i]) == dtypes(found[i + 2]) for i in range(2))
+        assert all(
+            same(found[i], found[i + 2]) and dtypes(found[i]) == dtypes(found[i + 2]) for i in range(2)
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -30,7 +30,9 @@ def written(every: int) -> States:
 
 
 @pytest.mark.parametrize("every", [1, 3, 5, 9, 10, 50])
-def test_what_is_written_before_a_row_comes_back_and_before_the_first_row_there_is_nothing(every: int) -> None:
+def test_what_is_written_before_a_row_comes_back_and_before_the_first_row_there_is_nothing(
+    every: int,
+) -> None:
     place, row = (grid.flatten() for grid in np.meshgrid(np.arange(4), np.arange(0, 10, every)))
     found, expected = written(every).before(place, row), known(place, row)
     for name, values in found.items():
@@ -47,11 +49,16 @@ def test_a_row_before_which_nothing_is_kept_is_refused() -> None:
 def test_what_is_exported_comes_back_and_trials_that_were_given_up_have_nothing(every: int) -> None:
     place, lengths = np.array([2, 0, 3]), np.array([10, 0, 5])
     exported, restored = written(every).export(place, lengths), made(every)
-    assert {name: len(values) for name, values in exported.items()} == dict.fromkeys(("state.hidden", "state.count"), 9 // every + 4 // every)
+    assert {name: len(values) for name, values in exported.items()} == dict.fromkeys(
+        ("state.hidden", "state.count"), 9 // every + 4 // every
+    )
     restored.restore(exported, np.array([1, 2, 0]), lengths)
     for old, new, length in ((2, 1, 10), (3, 0, 5)):
         row = np.arange(0, length, every)
-        before = (states.before(np.full(len(row), at), row) for states, at in ((written(every), old), (restored, new)))
+        before = (
+            states.before(np.full(len(row), at), row)
+            for states, at in ((written(every), old), (restored, new))
+        )
         assert all(np.array_equal(a, b) for a, b in zip(*(one.values() for one in before), strict=True))
 
 

@@ -22,7 +22,9 @@ FLAGS = ("terminated", "truncated", "episode_start", "trial_start", "trial_end")
 
 
 def needs(sample: Sample, *, batch_size: int = 32, window: int = 0, state_every: int = 0) -> Needs:
-    return Needs(on_policy=False, sample=sample, batch_size=batch_size, window=window, state_every=state_every)
+    return Needs(
+        on_policy=False, sample=sample, batch_size=batch_size, window=window, state_every=state_every
+    )
 
 
 ALL_NEEDS = [
@@ -36,7 +38,9 @@ ALL_NEEDS = [
     needs(Sample.windows, window=3, state_every=3),
     needs(Sample.windows, window=50, state_every=25),
 ]
-every_need = pytest.mark.parametrize("asked", ALL_NEEDS, ids=lambda asked: f"{asked.sample.name}-{asked.window}-{asked.state_every}")
+every_need = pytest.mark.parametrize(
+    "asked", ALL_NEEDS, ids=lambda asked: f"{asked.sample.name}-{asked.window}-{asked.state_every}"
+)
 
 
 def check_column(batch: Batch, column: int, trials: list[Trial], *, window: int) -> None:
@@ -49,7 +53,9 @@ def check_column(batch: Batch, column: int, trials: list[Trial], *, window: int)
     span = slice(start, start + count)
     if batch.state is not None:
         assert batch.state["rows"][column] == start, "the state is that of the first row"
-        assert batch.state["where"][column].tolist() == ([batch.obs[0, column, 0], start] if start else [0, 0])
+        assert batch.state["where"][column].tolist() == (
+            [batch.obs[0, column, 0], start] if start else [0, 0]
+        )
     for name in ("obs", "action", "reward", "prev_action", *FLAGS):
         values = getattr(batch, name)[:, column].numpy()
         np.testing.assert_array_equal(values[:count], getattr(trial, name)[span], err_msg=name)
@@ -161,7 +167,11 @@ def test_rows_are_copied_when_they_are_written() -> None:
 @pytest.mark.parametrize(
     ("obs_space", "action_space", "row"),
     [
-        (spaces.Box(-np.inf, np.inf, (28,), np.float32), spaces.Box(-1, 1, (8,), np.float32), 28 * 4 + 8 * 4 + 4 + 1),
+        (
+            spaces.Box(-np.inf, np.inf, (28,), np.float32),
+            spaces.Box(-1, 1, (8,), np.float32),
+            28 * 4 + 8 * 4 + 4 + 1,
+        ),
         (KINDS["discrete-masked"].obs_space, spaces.Discrete(4), 5 * 5 * 3 + 4 * 4 + 4 + 8 + 4 + 1),
     ],
     ids=["vector", "pictures"],
@@ -185,9 +195,15 @@ def test_each_observation_is_kept_once(obs_space: ObsSpace, action_space: Action
 
 
 def same(a: Batch, b: Batch) -> bool:
-    values = [(getattr(a, item.name), getattr(b, item.name)) for item in fields(Batch) if item.name not in ("state", "critic_state", "extras")]
+    values = [
+        (getattr(a, item.name), getattr(b, item.name))
+        for item in fields(Batch)
+        if item.name not in ("state", "critic_state", "extras")
+    ]
     values += [((a.state or {})[name], leaf) for name, leaf in (b.state or {}).items()]
-    return (a.state is None) == (b.state is None) and all(x.shape == y.shape and torch.equal(x, y) for x, y in values)
+    return (a.state is None) == (b.state is None) and all(
+        x.shape == y.shape and torch.equal(x, y) for x, y in values
+    )
 
 
 @every_need
@@ -201,20 +217,32 @@ def test_restored_segments_give_the_same_samples_bit_for_bit(asked: Needs) -> No
         restored.restore(segments[oldest:])
         assert (restored.num_added, restored.num_transitions) == (replay.num_added, replay.num_transitions)
         for seed in range(3):
-            assert same(replay.sample(asked, np.random.default_rng(seed)), restored.sample(asked, np.random.default_rng(seed)))
-    assert not same(replay.sample(asked, np.random.default_rng(0)), replay.sample(asked, np.random.default_rng(1)))
+            assert same(
+                replay.sample(asked, np.random.default_rng(seed)),
+                restored.sample(asked, np.random.default_rng(seed)),
+            )
+    assert not same(
+        replay.sample(asked, np.random.default_rng(0)), replay.sample(asked, np.random.default_rng(1))
+    )
     partly = make_replay(capacity=8, state_every=asked.state_every)
     partly.restore(segments[:-1])
-    assert not same(replay.sample(asked, np.random.default_rng(0)), partly.sample(asked, np.random.default_rng(0)))
+    assert not same(
+        replay.sample(asked, np.random.default_rng(0)), partly.sample(asked, np.random.default_rng(0))
+    )
 
 
 @pytest.mark.parametrize("burn_in", [1, 3, 50])
 def test_burn_in_reads_rows_before_the_window_and_trains_on_the_same_rows(burn_in: int) -> None:
-    """The same draw with and without: the rows that train are the same ones, and those before them go back to the trial's start at most."""
+    """The same draw with and without: the rows that train are the same ones, and those before them go back to
+    the trial's start at most.
+    """
     replay = make_replay(capacity=8)
     play(replay, make_trials(5, 8), num_slots=3)
     plain, longer = (
-        replay.sample(Needs(on_policy=False, sample=Sample.windows, batch_size=200, window=3, burn_in=rows), np.random.default_rng(0))
+        replay.sample(
+            Needs(on_policy=False, sample=Sample.windows, batch_size=200, window=3, burn_in=rows),
+            np.random.default_rng(0),
+        )
         for rows in (0, burn_in)
     )
     assert isinstance(plain.obs, torch.Tensor) and isinstance(longer.obs, torch.Tensor)
@@ -224,8 +252,12 @@ def test_burn_in_reads_rows_before_the_window_and_trains_on_the_same_rows(burn_i
         rows = longer.obs[longer.valid[:, column], column, 1]
         assert torch.equal(rows, first_longer + torch.arange(len(rows)))
         for one in (plain, longer):
-            assert set(one.obs[:, column, 0][one.valid[:, column]].tolist()) == {plain.obs[0, column, 0].item()}  # pyright: ignore[reportCallIssue, reportArgumentType]
-        assert torch.equal(longer.obs[longer.trains[:, column], column], plain.obs[plain.trains[:, column], column])
+            assert set(one.obs[:, column, 0][one.valid[:, column]].tolist()) == {
+                plain.obs[0, column, 0].item()
+            }  # pyright: ignore[reportCallIssue, reportArgumentType]
+        assert torch.equal(
+            longer.obs[longer.trains[:, column], column], plain.obs[plain.trains[:, column], column]
+        )
     before = (longer.obs[..., 1] < plain.obs[:1, :, 1]) & longer.valid
     assert before.any() and not longer.trains[before].any()
 
@@ -254,15 +286,21 @@ def test_a_stored_state_is_that_before_the_burn_in(burn_in: int) -> None:
     large, small = make_replay(capacity=8, state_every=2), make_replay(capacity=3, state_every=2)
     play(large, trials, num_slots=3)
     small.restore([large.export(0, 8)])
-    asked = Needs(on_policy=False, sample=Sample.windows, batch_size=100, window=2, burn_in=burn_in, state_every=2)
+    asked = Needs(
+        on_policy=False, sample=Sample.windows, batch_size=100, window=2, burn_in=burn_in, state_every=2
+    )
     for replay, numbers in ((large, set(range(8))), (small, {5, 6, 7})):
         batch = replay.sample(asked, np.random.default_rng(0))
         assert isinstance(batch.obs, torch.Tensor) and batch.state is not None
         begins = batch.obs[0, :, 1]
         assert set(batch.obs[0, :, 0].int().tolist()) == numbers and set(begins.int().tolist()) > {0, 2}
         assert torch.equal(batch.state["where"], batch.obs[0, :, :2] * (begins > 0)[:, None])
-        first_training = torch.stack([batch.obs[batch.trains[:, column], column, 1].min() for column in range(100)])
-        assert (first_training - begins <= burn_in + 1).all(), "one more where the window begins with the last row of an episode"
+        first_training = torch.stack(
+            [batch.obs[batch.trains[:, column], column, 1].min() for column in range(100)]
+        )
+        assert (first_training - begins <= burn_in + 1).all(), (
+            "one more where the window begins with the last row of an episode"
+        )
 
 
 def test_a_discarded_wave_leaves_no_rows_and_is_collected_again_in_the_same_places() -> None:
@@ -273,11 +311,15 @@ def test_a_discarded_wave_leaves_no_rows_and_is_collected_again_in_the_same_plac
     assert isinstance(rows.obs, np.ndarray)
     rows.obs[:] = np.nan
     replay.reserve(4)
-    replay.write(np.array([0, 2]), np.array([0, 3]), rows, np.array([0, 1]), np.full((2, 2), np.nan, np.float32))
+    replay.write(
+        np.array([0, 2]), np.array([0, 3]), rows, np.array([0, 1]), np.full((2, 2), np.nan, np.float32)
+    )
     assert replay.num_trials == 0
     transitions = undisturbed.num_transitions
     replay.discard(3)
-    assert (replay.num_added, replay.num_trials) == (4, 1), "what was overwritten is not sampled, and what was not, is"
+    assert (replay.num_added, replay.num_trials) == (4, 1), (
+        "what was overwritten is not sampled, and what was not, is"
+    )
     assert 0 < replay.num_transitions < transitions
     batch = replay.sample(needs(Sample.trials), np.random.default_rng(0))
     assert isinstance(batch.obs, torch.Tensor)
@@ -285,7 +327,10 @@ def test_a_discarded_wave_leaves_no_rows_and_is_collected_again_in_the_same_plac
     for one in (replay, undisturbed):
         play(one, trials[4:], num_slots=2)
     for asked in ALL_NEEDS:
-        assert same(replay.sample(asked, np.random.default_rng(2)), undisturbed.sample(asked, np.random.default_rng(2)))
+        assert same(
+            replay.sample(asked, np.random.default_rng(2)),
+            undisturbed.sample(asked, np.random.default_rng(2)),
+        )
 
 
 def test_a_wave_that_does_not_fit_is_refused() -> None:
@@ -306,7 +351,9 @@ def test_an_empty_replay_says_so() -> None:
 
 
 def test_dict_observations_and_discrete_actions_keep_their_types() -> None:
-    obs_space = spaces.Dict({"obs": spaces.Box(0, 255, (2, 3), np.uint8), "action_mask": spaces.MultiBinary(4)})
+    obs_space = spaces.Dict(
+        {"obs": spaces.Box(0, 255, (2, 3), np.uint8), "action_mask": spaces.MultiBinary(4)}
+    )
     action_space = spaces.Discrete(4)
     replay = Replay(obs_space=obs_space, action_space=action_space, capacity_trials=2, rows_per_trial=2)
     rows = Layout(EnvSpec("made up", obs_space, action_space, task_dim=1)).allocate(2)
@@ -320,7 +367,11 @@ def test_dict_observations_and_discrete_actions_keep_their_types() -> None:
     replay.commit(np.array([2, 2]))
     batch = replay.sample(needs(Sample.trials, batch_size=8), np.random.default_rng(0))
     assert isinstance(batch.obs, dict)
-    assert (batch.obs["obs"].dtype, batch.obs["obs"].shape, batch.obs["obs"][1, 0, 0, 0].item()) == (torch.uint8, (2, 8, 2, 3), 201)
+    assert (batch.obs["obs"].dtype, batch.obs["obs"].shape, batch.obs["obs"][1, 0, 0, 0].item()) == (
+        torch.uint8,
+        (2, 8, 2, 3),
+        201,
+    )
     assert batch.obs["action_mask"][1, 0].tolist() == [1, 0, 1, 1]
     assert (batch.action.dtype, set(batch.action[0].tolist())) == (torch.int64, {1, 3})
     assert torch.equal(batch.prev_action[1], batch.action[0])
@@ -337,13 +388,17 @@ def test_places_that_a_wave_did_not_need_keep_their_trials() -> None:
         play(one, trials[6:8], num_slots=2)
     assert (replay.num_added, replay.num_trials, replay.num_transitions) == (8, 6, plain.num_transitions)
     for asked in ALL_NEEDS:
-        assert same(replay.sample(asked, np.random.default_rng(2)), plain.sample(asked, np.random.default_rng(2)))
+        assert same(
+            replay.sample(asked, np.random.default_rng(2)), plain.sample(asked, np.random.default_rng(2))
+        )
 
 
 class Saying(Replay):
     """Says of every row the first number of its observation, as an extra."""
 
-    def write(self, trials: Any, times: Any, rows: Any, slots: Any, actions: Any, extras: Any = MappingProxyType({})) -> None:
+    def write(
+        self, trials: Any, times: Any, rows: Any, slots: Any, actions: Any, extras: Any = MappingProxyType({})
+    ) -> None:
         super().write(trials, times, rows, slots, actions, {"log_prob": rows.obs[:, 0]})
 
 

@@ -30,7 +30,9 @@ def check(rollout: Rollout, trials: list[Trial]) -> None:
     for t, column in batch.trial_start.nonzero().tolist():
         trial = next(trial for trial in trials if trial.obs[0, 0] == batch.obs[t, column, 0])
         for name in ("obs", "action", "reward", "prev_action", *FLAGS):
-            np.testing.assert_array_equal(getattr(batch, name)[t : t + len(trial), column].numpy(), getattr(trial, name), err_msg=name)
+            np.testing.assert_array_equal(
+                getattr(batch, name)[t : t + len(trial), column].numpy(), getattr(trial, name), err_msg=name
+            )
         np.testing.assert_array_equal(batch.trains[t : t + len(trial), column].numpy(), ~trial.ended)
         found[int(trial.obs[0, 0])] = len(trial)
     assert len(found) == len(trials) and int(batch.valid.sum()) == sum(found.values())
@@ -68,7 +70,10 @@ def test_a_trial_that_was_given_up_is_in_no_column() -> None:
     lengths = [len(trial) for trial in trials]
     rollout.reserve(4)
     rollout.commit(np.array([lengths[0], 0, lengths[2], lengths[3]]))  # the rows that are there already
-    assert rollout.num_trials == 3 and int(rollout.sample(NEEDS, np.random.default_rng(0)).valid.sum()) == sum(lengths) - lengths[1]
+    assert (
+        rollout.num_trials == 3
+        and int(rollout.sample(NEEDS, np.random.default_rng(0)).valid.sum()) == sum(lengths) - lengths[1]
+    )
 
 
 def test_a_wave_that_begins_forgets_the_one_before() -> None:
@@ -87,7 +92,9 @@ def test_what_is_exported_comes_back_with_its_number(waves: int) -> None:
     for wave in range(waves):
         play(rollout, make_trials(wave, 9, first=9 * wave), num_slots=4)
     again.restore([rollout.export(rollout.oldest, rollout.num_added)], rollout.num_added)
-    assert (again.oldest, again.num_added) == (rollout.oldest, rollout.num_added) == (9 * (waves - 1), 9 * waves)
+    assert (
+        (again.oldest, again.num_added) == (rollout.oldest, rollout.num_added) == (9 * (waves - 1), 9 * waves)
+    )
     first, second = (one.sample(NEEDS, np.random.default_rng(0)) for one in (rollout, again))
     assert isinstance(first.obs, torch.Tensor) and isinstance(second.obs, torch.Tensor)
     assert torch.equal(first.obs, second.obs) and torch.equal(first.trains, second.trains)

@@ -18,14 +18,18 @@ def test_options_are_handed_to_hydra_unchanged() -> None:
     assert (request.text, request.config) == (None, None)
 
 
-@pytest.mark.parametrize("words", [["-m", "seed=0,1"], ["seed=0,1", "-m"], ["seed=0,1", "--multirun", "env=Wind"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["-m", "seed=0,1"], ["seed=0,1", "-m"], ["seed=0,1", "--multirun", "env=Wind"]], ids=" ".join
+)
 def test_multirun_may_stand_anywhere(words: list[str]) -> None:
     request = read(words)
     assert request.words[0] in ("-m", "--multirun")
     assert sorted(request.words) == sorted(words)
 
 
-@pytest.mark.parametrize("words", [["env=list"], ["seed=1", "experiment=list"], ["--help"], ["-h", "env=Wind"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["env=list"], ["seed=1", "experiment=list"], ["--help"], ["-h", "env=Wind"]], ids=" ".join
+)
 def test_what_is_only_asked_is_answered(words: list[str]) -> None:
     assert read(words).text
 

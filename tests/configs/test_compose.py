@@ -36,7 +36,9 @@ def test_the_command_line_wins_over_an_experiment_and_that_over_the_family(compo
     assert pool("experiment=semi_circle", "train.num_init_rollouts_pool=7") == 7
 
 
-def test_an_environment_brings_the_algorithm_for_its_actions_and_the_command_line_wins_over_it(composer: Composer) -> None:
+def test_an_environment_brings_the_algorithm_for_its_actions_and_the_command_line_wins_over_it(
+    composer: Composer,
+) -> None:
     def algorithm(*words: str) -> str:
         return composer.dict_config(composer.parse(words)).algorithm.name
 
@@ -46,13 +48,19 @@ def test_an_environment_brings_the_algorithm_for_its_actions_and_the_command_lin
 
 
 def test_one_jobs_values_do_not_reach_the_next(composer: Composer) -> None:
-    jobs = [composer.config(job) for job in composer.jobs(composer.parse(["seed=1,2", "env.max_episode_steps=9,8"]))]
+    jobs = [
+        composer.config(job)
+        for job in composer.jobs(composer.parse(["seed=1,2", "env.max_episode_steps=9,8"]))
+    ]
     assert [(job.seed, job.env.max_episode_steps) for job in jobs] == [(1, 9), (1, 8), (2, 9), (2, 8)]
     assert composer.config([]).seed == 0
 
 
 def test_an_option_can_refer_to_another(composer: Composer) -> None:
-    assert composer.config(composer.parse(["seed=${train.num_rollouts_per_iter}"])).seed == composer.config([]).train.num_rollouts_per_iter
+    assert (
+        composer.config(composer.parse(["seed=${train.num_rollouts_per_iter}"])).seed
+        == composer.config([]).train.num_rollouts_per_iter
+    )
 
 
 def test_a_folder_of_ones_own_adds_choices(tmp_path_factory: pytest.TempPathFactory) -> None:

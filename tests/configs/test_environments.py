@@ -1,4 +1,6 @@
-"""`python main.py env=<any>`: every choice of env composes with its defaults, and its agent collects, learns and is evaluated."""
+"""`python main.py env=<any>`: every choice of env composes with its defaults, and its agent collects, learns
+and is evaluated.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,14 @@ from configs.runs import MAY_CHANGE, continued, load_run, recorded
 from policies.run.config import RECORD, Config, save
 from utils.options import OptionError
 
-STARTED = ["env=AntDir", "agent=Markov", "env.variant=circle", "backend.call_timeout_s=9", "train.n_env_steps_total=5000", "agent.hidden=[8,8]"]
+STARTED = [
+    "env=AntDir",
+    "agent=Markov",
+    "env.variant=circle",
+    "backend.call_timeout_s=9",
+    "train.n_env_steps_total=5000",
+    "agent.hidden=[8,8]",
+]
 
 
 @pytest.fixture
@@ -52,7 +59,9 @@ def test_a_script_that_loads_a_run_as_if_it_were_new_is_told_how(way: str, tmp_p
         load([f"{way}={tmp_path}"])
 
 
-def test_a_folder_is_taken_from_where_one_stands(composer: Composer, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_taken_from_where_one_stands(
+    composer: Composer, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(run_dir.parent)
     assert continued(composer, "resume", composer.parse(["resume=run"]))[1] == run_dir
 
@@ -66,12 +75,17 @@ def test_a_folder_is_taken_from_where_one_stands(composer: Composer, run_dir: Pa
         ("resume", "backend.call_timeout_s=3 checkpoint_every=7 profile=true wandb.mode=disabled"),
         ("resume", "train.n_env_steps_total=6000"),
         ("resume", "env=AntDir agent=Markov env.variant=circle"),
-        ("evaluate", "evaluation.episodes_per_trial=4 evaluation.stochastic=true num_parallel_workers=2 device=cpu"),
+        (
+            "evaluate",
+            "evaluation.episodes_per_trial=4 evaluation.stochastic=true num_parallel_workers=2 device=cpu",
+        ),
     ],
 )
 def test_what_may_change_changes(composer: Composer, run_dir: Path, way: str, words: str) -> None:
     changed = again(composer, run_dir, words, way)
-    expected = [word for word in STARTED if word.split("=")[0] not in {given.split("=")[0] for given in words.split()}] + words.split()
+    expected = [
+        word for word in STARTED if word.split("=")[0] not in {given.split("=")[0] for given in words.split()}
+    ] + words.split()
     if "backend=" in words and "backend.call_timeout_s" not in words:
         expected.remove("backend.call_timeout_s=9")  # another backend comes with its own settings
     assert changed == composer.config(composer.parse(expected))
@@ -80,7 +94,11 @@ def test_what_may_change_changes(composer: Composer, run_dir: Path, way: str, wo
 @pytest.mark.parametrize(
     ("way", "words", "sentence"),
     [
-        ("resume", "seed=3", "seed=3 cannot change with resume=: the run has seed=0. What may change: num_parallel_workers, backend.*"),
+        (
+            "resume",
+            "seed=3",
+            "seed=3 cannot change with resume=: the run has seed=0. What may change: num_parallel_workers, backend.*",
+        ),
         ("resume", "env=Wind", "env=Wind cannot change with resume=: the run has env=AntDir."),
         ("resume", "env=AntDri", "Did you mean 'AntDir'?"),
         ("resume", "agent=Memory", "agent=Memory cannot change with resume=: the run has agent=Markov."),
@@ -95,13 +113,17 @@ def test_what_may_change_changes(composer: Composer, run_dir: Path, way: str, wo
         ("evaluate", "evaluation.episodes_per_trial=0", "out of range"),
     ],
 )
-def test_anything_else_is_refused_by_name(composer: Composer, run_dir: Path, way: str, words: str, sentence: str) -> None:
+def test_anything_else_is_refused_by_name(
+    composer: Composer, run_dir: Path, way: str, words: str, sentence: str
+) -> None:
     with pytest.raises(OptionError) as caught:
         again(composer, run_dir, words, way)
     assert sentence in str(caught.value)
 
 
-def test_a_folder_that_is_no_run_is_refused_with_the_nearest_that_is(composer: Composer, run_dir: Path) -> None:
+def test_a_folder_that_is_no_run_is_refused_with_the_nearest_that_is(
+    composer: Composer, run_dir: Path
+) -> None:
     for folder, sentence in (
         (run_dir.parent / "rum", f"it does not exist. Did you mean '{run_dir}'?"),
         (run_dir.parent / "elsewhere" / "run", "it does not exist."),
@@ -136,7 +158,9 @@ def test_saving_leaves_one_file(composer: Composer, run_dir: Path) -> None:
 
 @pytest.mark.parametrize("name", ["lr=0.1,seed=2", "run(1)", "it's", "a,b", "two words", "[1]", "${seed}"])
 @pytest.mark.parametrize("way", MAY_CHANGE)
-def test_a_run_folder_is_taken_as_it_is_typed(composer: Composer, tmp_path: Path, way: str, name: str) -> None:
+def test_a_run_folder_is_taken_as_it_is_typed(
+    composer: Composer, tmp_path: Path, way: str, name: str
+) -> None:
     folder = tmp_path / name
     folder.mkdir()
     save(composer.config([]), folder)

@@ -29,17 +29,31 @@ COMBINATIONS = [
 
 
 def test_every_group_offers_what_its_registry_holds(composer: Composer) -> None:
-    registries = {"env": FAMILIES, "agent": Arch.__members__, "memory": MEMORIES, "algorithm": ALGORITHMS, "backend": {"auto", *BACKENDS}}
+    registries = {
+        "env": FAMILIES,
+        "agent": Arch.__members__,
+        "memory": MEMORIES,
+        "algorithm": ALGORITHMS,
+        "backend": {"auto", *BACKENDS},
+    }
     files = {group: {file.stem for file in (FOLDER / group).glob("*.yaml")} for group in registries}
     offered = {group: set(composer.choices(group)) for group in registries}
     assert offered == {group: set(names) | files[group] for group, names in registries.items()}
-    assert not [group for group in registries if group != "env" and not files[group] <= set(registries[group])]
+    assert not [
+        group for group in registries if group != "env" and not files[group] <= set(registries[group])
+    ]
 
 
 @pytest.mark.parametrize("words", COMBINATIONS, ids="-".join)
-def test_every_combination_of_choices_composes_to_the_classes_own_dataclasses(composer: Composer, words: tuple[str, str, str, str]) -> None:
+def test_every_combination_of_choices_composes_to_the_classes_own_dataclasses(
+    composer: Composer, words: tuple[str, str, str, str]
+) -> None:
     env, agent, memory, algorithm = words
-    config = OmegaConf.to_object(composer.dict_config(composer.parse([f"env={env}", f"agent={agent}", f"memory={memory}", f"algorithm={algorithm}"])))
+    config = OmegaConf.to_object(
+        composer.dict_config(
+            composer.parse([f"env={env}", f"agent={agent}", f"memory={memory}", f"algorithm={algorithm}"])
+        )
+    )
     assert type(config) is Config
     assert (type(config.env), type(config.memory), type(config.algorithm)) == (
         FAMILIES[env].Config,
@@ -60,7 +74,9 @@ def test_every_experiment_composes_and_changes_something(composer: Composer, nam
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("recipe/*.yaml")), ids=lambda file: file.stem)
-def test_every_recipe_is_of_an_environment_and_an_algorithm_and_changes_something(composer: Composer, file: Path) -> None:
+def test_every_recipe_is_of_an_environment_and_an_algorithm_and_changes_something(
+    composer: Composer, file: Path
+) -> None:
     env, _, algorithm = file.stem.rpartition("_")
     with_it = composer.config(composer.parse([f"env={env}", f"algorithm={algorithm}"]))
     values = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -87,12 +103,19 @@ def test_every_option_has_a_line_of_help() -> None:
     sections = {item.name for item in dataclasses.fields(Config) if not item.metadata}
     assert sections == {*NAME_FIELDS, "train", "evaluation", "learner", "wandb"}
     settled = sections | set(NAME_FIELDS.values())
-    missing = [(type(node), item.name) for node in nodes for item in dataclasses.fields(node) if not item.metadata.get("help")]
+    missing = [
+        (type(node), item.name)
+        for node in nodes
+        for item in dataclasses.fields(node)
+        if not item.metadata.get("help")
+    ]
     assert not [(owner, name) for owner, name in missing if name not in settled]
 
 
 def test_every_choice_has_a_line_of_description(composer: Composer) -> None:
-    assert not [f"{group}={name}" for group in GROUPS for name in composer.choices(group) if not describe(group, name)]
+    assert not [
+        f"{group}={name}" for group in GROUPS for name in composer.choices(group) if not describe(group, name)
+    ]
 
 
 def test_a_choice_needs_no_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,5 +124,8 @@ def test_a_choice_needs_no_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setitem(FAMILIES, "Fresh", Fresh)
     with Composer() as composer:
-        assert composer.config(composer.parse(["env=Fresh", "env.max_episode_steps=7"])).env.max_episode_steps == 7
+        assert (
+            composer.config(composer.parse(["env=Fresh", "env.max_episode_steps=7"])).env.max_episode_steps
+            == 7
+        )
         assert describe("env", "Fresh") == "Registered, and nothing else."

@@ -14,13 +14,22 @@ from policies.algorithms import ALGORITHMS
 @pytest.mark.parametrize(
     ("words", "about"),
     [
-        ("algorithm=PPO train.updates_per_step=1", "train.updates_per_step=1 changes nothing here: PPO learns once from each wave"),
-        ("algorithm=PPO agent.normalise_obs=false agent.normalise_reward=false train.num_init_rollouts_pool=9", "train.num_init_rollouts_pool=9"),
+        (
+            "algorithm=PPO train.updates_per_step=1",
+            "train.updates_per_step=1 changes nothing here: PPO learns once from each wave",
+        ),
+        (
+            "algorithm=PPO agent.normalise_obs=false agent.normalise_reward=false train.num_init_rollouts_pool=9",
+            "train.num_init_rollouts_pool=9",
+        ),
         ("algorithm=SAC agent=Markov memory.hidden_size=7", "memory.hidden_size=7"),
         ("algorithm=SAC agent=Markov algorithm.window=9", "in agent=Markov nobody remembers"),
         ("algorithm=SAC algorithm.transitions_batch_size=9", "algorithm.transitions_batch_size=9"),
         ("algorithm=SAC algorithm.window=8 algorithm.state_every=4", "algorithm.state_every=4"),
-        ("algorithm=SAC algorithm.temperature=0.1 algorithm.target_entropy=-1", "algorithm.target_entropy=-1"),
+        (
+            "algorithm=SAC algorithm.temperature=0.1 algorithm.target_entropy=-1",
+            "algorithm.target_entropy=-1",
+        ),
         ("agent.task_inference.latent=3", "agent.task_inference.weight is 0"),
         ("agent.hyper_embedding=4", "agent.conditioning=hypernetwork"),
         ("-m seed=0,1 agent.hyper_embedding=4", "agent.hyper_embedding=4"),

@@ -64,4 +64,12 @@ def test_a_whole_name_elsewhere_is_nearer_than_a_similar_one() -> None:
 
 
 def test_values_are_shown_as_they_are_typed() -> None:
-    assert [shown(value) for value in (None, True, 3, 0.5, "x", [1, 2], DeviceName.cpu)] == ["null", "true", "3", "0.5", "x", "[1,2]", "cpu"]
+    assert [shown(value) for value in (None, True, 3, 0.5, "x", [1, 2], DeviceName.cpu)] == [
+        "null",
+        "true",
+        "3",
+        "0.5",
+        "x",
+        "[1,2]",
+        "cpu",
+    ]

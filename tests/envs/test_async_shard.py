@@ -1,4 +1,6 @@
-"""A shard of coroutines on backends without an event loop: its slots wait at the same time, and the first to fail is named."""
+"""A shard of coroutines on backends without an event loop: its slots wait at the same time, and the first to
+fail is named.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +59,17 @@ def test_only_the_slots_asked_for_are_stepped() -> None:
     shard.close()
 
 
-@pytest.mark.parametrize("error", [lambda: ValueError("odd"), lambda: SlotError(0, "ValueError: odd"), lambda: asyncio.CancelledError("odd")])
-def test_the_first_slot_that_fails_is_named_and_the_others_are_cancelled(error: Callable[[], BaseException]) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        lambda: ValueError("odd"),
+        lambda: SlotError(0, "ValueError: odd"),
+        lambda: asyncio.CancelledError("odd"),
+    ],
+)
+def test_the_first_slot_that_fails_is_named_and_the_others_are_cancelled(
+    error: Callable[[], BaseException],
+) -> None:
     cancelled: list[float] = []
 
     async def wait(task: float) -> None:
@@ -93,7 +104,9 @@ def test_the_loop_of_a_shard_outlives_an_interruption_and_ends_with_it() -> None
         step(shard)
     times = shard.rows.info[:, 0].tolist()
     step(shard, [1])
-    assert shard.rows.info[:, 0].tolist() == [times[0], 1.0, times[2], times[3]], "nothing of the interrupted call goes on"
+    assert shard.rows.info[:, 0].tolist() == [times[0], 1.0, times[2], times[3]], (
+        "nothing of the interrupted call goes on"
+    )
     assert len(os.listdir("/dev/fd")) > open_files
     shard.close()
     assert len(os.listdir("/dev/fd")) == open_files

@@ -22,7 +22,9 @@ def test_the_task_then_the_flag_follow_the_familys_observation() -> None:
     rows.trial_start[2] = True
     layout.write_extra(rows, slice(None))
     assert isinstance(rows.obs, np.ndarray)
-    assert rows.obs[:, OBS_DIM:].tolist() == [[1, 2, 0], [3, 4, 1], [5, 6, 0]], "the flag stands on the start rows of episodes 2..k only"
+    assert rows.obs[:, OBS_DIM:].tolist() == [[1, 2, 0], [3, 4, 1], [5, 6, 0]], (
+        "the flag stands on the start rows of episodes 2..k only"
+    )
     assert layout.obs_space.shape == (OBS_DIM + 3,)
 
 
@@ -69,7 +71,11 @@ def test_whole_numbers_have_no_place_for_the_task_but_for_the_flag() -> None:
 def test_the_flag_has_its_bounds_beside_a_vector_and_in_a_dict() -> None:
     for family in (CountingFamily(), DictCountingFamily()):
         layout = layout_of(family)
-        space = layout.obs_space[Layout.FLAG_KEY] if isinstance(layout.obs_space, spaces.Dict) else layout.obs_space
+        space = (
+            layout.obs_space[Layout.FLAG_KEY]
+            if isinstance(layout.obs_space, spaces.Dict)
+            else layout.obs_space
+        )
         assert isinstance(space, spaces.Box) and (space.low[-1], space.high[-1]) == (0.0, 1.0)
 
 

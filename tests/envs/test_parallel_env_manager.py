@@ -1,4 +1,6 @@
-"""ParallelEnvManager: tasks and seeds per slot, free slots restarted in the same message, slots spoken to alone, faults, the end."""
+"""ParallelEnvManager: tasks and seeds per slot, free slots restarted in the same message, slots spoken to
+alone, faults, the end.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,14 @@ def test_some_slots_are_reset_while_the_others_keep_their_trial(manager: Paralle
     rows = manager.reset(tasks=[[0.9, 0.9], [0.8, 0.8]], seeds=[1, 2], slots=[2, 0])
     assert isinstance(rows.obs, np.ndarray)
     assert rows.obs[:, 3].tolist() == [0, 1, 0, 1], "time in the episode"
-    assert rows.task[0].tolist() == [0.8, 0.8] and rows.task[2].tolist() == [0.9, 0.9], "slots may come in any order"
+    assert rows.task[0].tolist() == [0.8, 0.8] and rows.task[2].tolist() == [0.9, 0.9], (
+        "slots may come in any order"
+    )
 
 
-def test_a_slot_starts_its_next_trial_in_the_message_in_which_the_others_step(manager: ParallelEnvManager) -> None:
+def test_a_slot_starts_its_next_trial_in_the_message_in_which_the_others_step(
+    manager: ParallelEnvManager,
+) -> None:
     manager.reset()
     for _ in range(3):
         manager.step(STILL)
@@ -126,7 +132,9 @@ def test_each_send_owes_one_recv(manager: ParallelEnvManager) -> None:
 
 
 @pytest.mark.parametrize(("workers", "fault"), [(1, "raise"), (2, "exit")])
-def test_a_slot_whose_trial_was_given_up_has_no_answer_until_it_is_reset(workers: int, fault: str, tmp_path: Path) -> None:
+def test_a_slot_whose_trial_was_given_up_has_no_answer_until_it_is_reset(
+    workers: int, fault: str, tmp_path: Path
+) -> None:
     family = FaultyFamily(fault=fault, at=1, task_above=5.0, times=1, folder=str(tmp_path))
     backend = BackendConfig(on_fault=OnFault.drop)
     with ParallelEnvManager(family, 4, num_workers=workers, backend=backend) as manager:
@@ -134,8 +142,12 @@ def test_a_slot_whose_trial_was_given_up_has_no_answer_until_it_is_reset(workers
         for slot in (0, 1, 3):
             manager.remotes[slot].send(("step", np.zeros(2)))
         given_up = [0, 1] if fault == "exit" else [0]
-        for slot in given_up:  # the first to ask learns it for all that shared the worker, and they owe nothing any more
-            with pytest.raises(TrialDroppedError, match=rf"The trial of slot {slot} was given up after a fault"):
+        for slot in (
+            given_up
+        ):  # the first to ask learns it for all that shared the worker, and they owe nothing any more
+            with pytest.raises(
+                TrialDroppedError, match=rf"The trial of slot {slot} was given up after a fault"
+            ):
                 manager.remotes[slot].recv()
             assert manager.info_of(slot)["dropped"] and not manager.info_of(slot)["valid"]
         info = manager.remotes[3].recv()[4]
@@ -149,8 +161,12 @@ def test_a_slot_whose_trial_was_given_up_has_no_answer_until_it_is_reset(workers
 
 
 def test_slots_of_several_factories_carry_a_label() -> None:
-    short, long = (partial(CountingFamily, CountingConfig(max_episode_steps=9, falls=falls)) for falls in (True, False))
-    with ParallelEnvManager([short, short, long, short], num_workers=2, episodes_per_trial=1, seed=0) as manager:
+    short, long = (
+        partial(CountingFamily, CountingConfig(max_episode_steps=9, falls=falls)) for falls in (True, False)
+    )
+    with ParallelEnvManager(
+        [short, short, long, short], num_workers=2, episodes_per_trial=1, seed=0
+    ) as manager:
         rows = manager.reset()
         assert rows.label.tolist() == [0, 0, 1, 0]
         falls = np.zeros(4, bool)

@@ -18,7 +18,9 @@ from tests.toys import CountingConfig, CountingFamily, FaultyFamily, fall_step, 
 from utils.seeding import episode_seeds
 
 
-def manager_of(num_envs: int = 1, *, k: int = 2, horizon: int = 5, falls: bool = False, oracle: bool = False) -> ParallelEnvManager:
+def manager_of(
+    num_envs: int = 1, *, k: int = 2, horizon: int = 5, falls: bool = False, oracle: bool = False
+) -> ParallelEnvManager:
     family = CountingFamily(CountingConfig(max_episode_steps=horizon, falls=falls))
     return ParallelEnvManager(family, num_envs, episodes_per_trial=k, seed=0, oracle=oracle)
 
@@ -51,10 +53,19 @@ def test_boundaries_for_any_horizon_k_and_early_end(k: int, horizon: int, seed: 
         rows = manager.reset([task], seeds=[seed])
         for episode, (length, own) in enumerate(zip(lengths, episodes, strict=True)):
             for t in range(length + 1):
-                assert (bool(rows.episode_start[0]), bool(rows.trial_start[0])) == (t == 0, t == 0 and episode == 0)
-                assert (bool(rows.ended[0]), bool(rows.trial_end[0])) == (t == length, t == length and episode == k - 1)
+                assert (bool(rows.episode_start[0]), bool(rows.trial_start[0])) == (
+                    t == 0,
+                    t == 0 and episode == 0,
+                )
+                assert (bool(rows.ended[0]), bool(rows.trial_end[0])) == (
+                    t == length,
+                    t == length and episode == k - 1,
+                )
                 falls = length < horizon or int(fall_step(task[None], own, horizon)[0]) == horizon
-                assert (bool(rows.terminated[0]), bool(rows.truncated[0])) == (t == length and falls, t == length and not falls)
+                assert (bool(rows.terminated[0]), bool(rows.truncated[0])) == (
+                    t == length and falls,
+                    t == length and not falls,
+                )
                 assert rows.obs[0, 3] == t and rows.obs[0, 2] == np.float32(noise_of(own)[0])  # pyright: ignore[reportArgumentType, reportCallIssue]
                 rows = manager.step(np.zeros((1, 2), np.float32))
         assert not rows.valid[0]
@@ -71,7 +82,7 @@ def test_a_fall_ends_the_episode_and_not_the_trial() -> None:
         assert starts == 3 and falls > 0
 
 
-# -- VariBadWrapper --------------------------------------------------------------------------------------------------------------------------
+# -- VariBadWrapper ------------------------------------------------------------------------------------------
 
 
 def steps_of(env: VariBadWrapper) -> list[tuple[np.ndarray, float, bool, bool, dict[str, object]]]:
@@ -106,7 +117,10 @@ def test_the_legacy_boundary_hides_the_start_row() -> None:
 
 def test_the_legacy_boundary_leaves_an_observation_without_a_flag_alone() -> None:
     family = CountingFamily(CountingConfig(max_episode_steps=4, falls=False))
-    env = VariBadWrapper(ParallelEnvManager(family, 1, episodes_per_trial=2, new_episode_flag=False, seed=0), boundary=Boundary.legacy)
+    env = VariBadWrapper(
+        ParallelEnvManager(family, 1, episodes_per_trial=2, new_episode_flag=False, seed=0),
+        boundary=Boundary.legacy,
+    )
     env.reset(seed=1)
     last = steps_of(env)[3][0]
     assert last.shape == family.spec.obs_space.shape and last[3] == 4 and last[-1] != 1
@@ -153,18 +167,30 @@ def test_the_wrapper_passes_gymnasiums_check() -> None:
 
 @pytest.mark.parametrize("boundary", list(Boundary))
 @pytest.mark.parametrize("where", ["reset", "step"])
-def test_a_trial_that_is_given_up_is_an_error_instead_of_an_old_row(boundary: Boundary, where: str, tmp_path: Path) -> None:
+def test_a_trial_that_is_given_up_is_an_error_instead_of_an_old_row(
+    boundary: Boundary, where: str, tmp_path: Path
+) -> None:
     """The fault comes in the second episode (the reset that starts it, or a step), once."""
-    family = FaultyFamily(fault="raise", where="step", at=2, times=1, folder=str(tmp_path), max_episode_steps=3)
+    family = FaultyFamily(
+        fault="raise", where="step", at=2, times=1, folder=str(tmp_path), max_episode_steps=3
+    )
     if where == "reset":
-        family = FaultyFamily(fault="raise", where="reset", times=1, folder=str(tmp_path), max_episode_steps=3)
-    env = VariBadWrapper(ParallelEnvManager(family, 1, episodes_per_trial=2, backend=BackendConfig(on_fault=OnFault.drop)), boundary=boundary)
+        family = FaultyFamily(
+            fault="raise", where="reset", times=1, folder=str(tmp_path), max_episode_steps=3
+        )
+    env = VariBadWrapper(
+        ParallelEnvManager(family, 1, episodes_per_trial=2, backend=BackendConfig(on_fault=OnFault.drop)),
+        boundary=boundary,
+    )
 
     def play() -> int:
         env.reset(seed=0)
         return len(steps_of(env))
 
-    with pytest.raises(TrialDroppedError, match=r"The trial of slot 0 was given up after a fault, so there is no row of it: a reset starts"):
+    with pytest.raises(
+        TrialDroppedError,
+        match=r"The trial of slot 0 was given up after a fault, so there is no row of it: a reset starts",
+    ):
         play()
     with pytest.raises(gymnasium.error.ResetNeeded):
         env.step(np.zeros(2, np.float32))

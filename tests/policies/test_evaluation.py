@@ -49,12 +49,21 @@ def test_lists_are_saved_for_readers(tmp_path: Path) -> None:
 
 
 def test_curves_are_read_by_list_and_episode() -> None:
-    line = {"eval/held_out/return_episode_1": 1.0, "eval/held_out/return_episode_2": 2.0, "eval/train/return_episode_1": 3.0, "loss/q": 0.0}
+    line = {
+        "eval/held_out/return_episode_1": 1.0,
+        "eval/held_out/return_episode_2": 2.0,
+        "eval/train/return_episode_1": 3.0,
+        "loss/q": 0.0,
+    }
     assert curves_of(line) == {"held_out": [1.0, 2.0], "train": [3.0]}
 
 
 def test_the_table_shows_oracle_and_random_where_known() -> None:
-    metrics = {f"eval/held_out/{name}_episode_{index}": index / 4 for name in ("return", "success") for index in (1, 2)}
+    metrics = {
+        f"eval/held_out/{name}_episode_{index}": index / 4
+        for name in ("return", "success")
+        for index in (1, 2)
+    }
     table = evaluation_table(metrics, make_family("PointRobot").spec).splitlines()
     assert table[1].split() == ["held_out", "0.25", "0.50"]
     assert table[2].split()[-2:] == ["51.80", "51.80"] and table[3].split()[-1] == "1.20"

@@ -1,4 +1,6 @@
-"""The Learner: parallel equals sequential, resume equals uninterrupted, evaluation does not depend on the workers."""
+"""The Learner: parallel equals sequential, resume equals uninterrupted, evaluation does not depend on the
+workers.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,29 @@ from utils.run_lock import RunLock, RunLockError
 
 ROOT = Path(__file__).parents[2]
 FALLING_ANT = {"family": "AntDir", "env": {"max_episode_steps": 40, "num_eval_tasks": 2}}
-PICTURES = {"family": "PassiveVisualMatch", "env": {"max_rollouts_per_task": 2, "max_episode_steps": 9, "num_eval_tasks": 2, "apple_steps": 3}}
+PICTURES = {
+    "family": "PassiveVisualMatch",
+    "env": {"max_rollouts_per_task": 2, "max_episode_steps": 9, "num_eval_tasks": 2, "apple_steps": 3},
+}
 """Pictures in a Dict with the new-episode flag, and discrete actions."""
-ON_POLICY = {"algorithm": "PPO", "family": "AntDir", "agent": {"normalise_obs": True, "normalise_reward": True}}
+ON_POLICY = {
+    "algorithm": "PPO",
+    "family": "AntDir",
+    "agent": {"normalise_obs": True, "normalise_reward": True},
+}
 """Whose state is in the statistics of its normalisation too."""
-INFERRING = {"task_inference": TaskInferenceConfig(weight=1.0, rows=2, steps=3, decode=Decodes.reward_and_transition, heads_read=HeadsRead.belief)}
+INFERRING = {
+    "task_inference": TaskInferenceConfig(
+        weight=1.0, rows=2, steps=3, decode=Decodes.reward_and_transition, heads_read=HeadsRead.belief
+    )
+}
 """A belief over the task, for whose loss rows and steps are drawn."""
 
 
 def collected(arch: Arch, workers: int, **options: object) -> dict[str, np.ndarray]:
-    """The rows of a random pool and two waves, the second with a number of trials that no number of slots divides."""
+    """The rows of a random pool and two waves, the second with a number of trials that no number of slots
+    divides.
+    """
     with Learner(tiny_config(arch=arch, workers=workers, **FALLING_ANT, **options)) as learner:  # pyright: ignore[reportArgumentType]
         learner.collect_rollouts_parallel(3, random_actions=True, parallel_env=learner.train_env_parallel)
         learner.collect_rollouts_parallel(4, parallel_env=learner.train_env_parallel)
@@ -64,7 +79,9 @@ def test_parallel_equals_sequential_for_every_start_method(arch: Arch, method: s
 
 
 @pytest.mark.parametrize("arch", list(Arch))
-def test_pictures_and_choices_are_collected_in_parallel_and_resumed_bit_for_bit(arch: Arch, tmp_path: Path) -> None:
+def test_pictures_and_choices_are_collected_in_parallel_and_resumed_bit_for_bit(
+    arch: Arch, tmp_path: Path
+) -> None:
     final = []
     for folder, workers in (("whole", 1), ("cut", 2)):
         with Learner(tiny_config(arch=arch, workers=workers, **PICTURES), tmp_path / folder) as learner:
@@ -73,7 +90,11 @@ def test_pictures_and_choices_are_collected_in_parallel_and_resumed_bit_for_bit(
             learner.train()
             final.append(state_of(learner))
             rows = stored_rows(learner)
-    assert (rows["obs.image"].dtype, rows["action"].dtype, rows["obs.new_episode"].dtype) == (np.uint8, np.int64, np.float32)
+    assert (rows["obs.image"].dtype, rows["action"].dtype, rows["obs.new_episode"].dtype) == (
+        np.uint8,
+        np.int64,
+        np.float32,
+    )
     assert len(np.unique(rows["action"])) > 2 and len(np.unique(rows["obs.image"])) > 2
     assert final[0] != final[1]
     with Learner(tiny_config(arch=arch, workers=2, **PICTURES), tmp_path / "cut") as resumed:
@@ -83,8 +104,12 @@ def test_pictures_and_choices_are_collected_in_parallel_and_resumed_bit_for_bit(
     assert metrics_of(tmp_path / "cut") == metrics_of(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(("algorithm", "agent"), [*((name, {}) for name in ALGORITHMS), ("SAC", INFERRING), ("PPO", INFERRING)])
-def test_every_algorithm_is_resumed_bit_for_bit(algorithm: str, agent: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "agent"), [*((name, {}) for name in ALGORITHMS), ("SAC", INFERRING), ("PPO", INFERRING)]
+)
+def test_every_algorithm_is_resumed_bit_for_bit(
+    algorithm: str, agent: dict[str, Any], tmp_path: Path
+) -> None:
     family = "Wind" if ActionKind.continuous in ALGORITHMS[algorithm].serves else "GridNavi"
     final = []
     for folder in ("whole", "cut"):
@@ -143,12 +168,16 @@ def test_training_writes_metrics_tasks_checkpoints_and_a_picture(tmp_path: Path)
     assert lines[0]["pool/return_episode_1"] is not None and "train/return_episode_1" not in lines[0]
     assert lines[-1]["env_steps"] >= 240 and lines[-1]["loss/critic_loss"] > 0
     assert final == lines[-1]["eval/held_out/return_episode_2"]
-    assert {"metrics.jsonl", "tasks.json", "checkpoints", "adaptation.png"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"metrics.jsonl", "tasks.json", "checkpoints", "adaptation.png"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
 
 
 def test_shared_splits_are_never_called_held_out(tmp_path: Path) -> None:
     with Learner(tiny_config(**FALLING_ANT), tmp_path) as learner:
-        assert set(learner.evaluate()) == {f"eval/{name}/return_episode_{index}" for name in ("train", "in_distribution") for index in (1, 2)}
+        assert set(learner.evaluate()) == {
+            f"eval/{name}/return_episode_{index}" for name in ("train", "in_distribution") for index in (1, 2)
+        }
 
 
 def test_evaluation_does_not_depend_on_the_workers_or_disturb_training() -> None:
@@ -164,7 +193,9 @@ def test_evaluation_does_not_depend_on_the_workers_or_disturb_training() -> None
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_a_finished_run_may_be_evaluated_with_more_episodes_than_it_was_trained_for(memory: str, tmp_path: Path) -> None:
+def test_a_finished_run_may_be_evaluated_with_more_episodes_than_it_was_trained_for(
+    memory: str, tmp_path: Path
+) -> None:
     config = tiny_config()
     config.memory = MEMORIES[memory].Config(name=memory, hidden_size=16)
     with Learner(config, tmp_path) as learner:
@@ -186,7 +217,9 @@ def test_a_report_is_kept_in_the_run_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arch", list(Arch))
 @pytest.mark.parametrize("options", [{}, ON_POLICY], ids=["off-policy", "on-policy"])
-def test_resume_after_sigkill_equals_uninterrupted(arch: Arch, options: dict[str, Any], tmp_path: Path) -> None:
+def test_resume_after_sigkill_equals_uninterrupted(
+    arch: Arch, options: dict[str, Any], tmp_path: Path
+) -> None:
     """A process is killed in the middle of an update; another goes on from its last checkpoint."""
     with Learner(tiny_config(arch=arch, **options), tmp_path / "whole") as whole:
         whole.train()
@@ -208,7 +241,13 @@ def killing(batch):
 learner.algorithm.update = killing
 learner.train()
 """
-    killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False, capture_output=True)
+    killed = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        check=False,
+        capture_output=True,
+    )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     with Learner(tiny_config(arch=arch, **options), tmp_path / "cut") as resumed:
         resumed.load()
@@ -220,7 +259,9 @@ learner.train()
 
 @pytest.mark.parametrize("moment", ["wave", "update", "evaluation"])
 @pytest.mark.parametrize("options", [{}, ON_POLICY], ids=["off-policy", "on-policy"])
-def test_resume_after_a_stop_signal_equals_uninterrupted(moment: str, options: dict[str, Any], tmp_path: Path) -> None:
+def test_resume_after_a_stop_signal_equals_uninterrupted(
+    moment: str, options: dict[str, Any], tmp_path: Path
+) -> None:
     with Learner(tiny_config(**options), tmp_path / "whole") as whole:
         whole.train()
         expected = state_of(whole)
@@ -265,7 +306,9 @@ def test_a_failing_worker_ends_training_with_a_name_and_leaves_nothing_running(t
 
 
 def test_training_through_killed_workers_equals_training_without(tmp_path: Path) -> None:
-    """Rows, parameters, random streams and metrics: in collection and in evaluation, with the replay of the run that was not disturbed."""
+    """Rows, parameters, random streams and metrics: in collection and in evaluation, with the replay of the
+    run that was not disturbed.
+    """
     with Learner(tiny_config(), tmp_path / "whole") as whole:
         whole.train()
         expected = state_of(whole)
@@ -288,7 +331,9 @@ def test_training_through_killed_workers_equals_training_without(tmp_path: Path)
 
 
 def test_dropped_trials_are_counted_and_stay_out_of_replay_and_means(tmp_path: Path) -> None:
-    config = tiny_config(workers=3, backend=BackendConfig(name="process", on_fault=OnFault.drop, fault_budget=20))
+    config = tiny_config(
+        workers=3, backend=BackendConfig(name="process", on_fault=OnFault.drop, fault_budget=20)
+    )
     with Learner(config, tmp_path) as learner:
         env = learner.train_env_parallel
         assert env is not None
@@ -304,12 +349,17 @@ def test_dropped_trials_are_counted_and_stay_out_of_replay_and_means(tmp_path: P
         result = learner.collect(6, False, env)
         assert result.dropped.sum() == 1 == env.faults.dropped_trials
         assert learner.replay.num_trials == 5 and learner.replay.num_added == 6
-        assert len(learner.counters.recent_returns) == 5 and np.isfinite(learner.counters.mean_return_by_episode).all()
+        assert (
+            len(learner.counters.recent_returns) == 5
+            and np.isfinite(learner.counters.mean_return_by_episode).all()
+        )
         learner.update()
 
 
 def test_a_collection_of_nothing_but_given_up_trials_ends_the_run() -> None:
-    with Learner(tiny_config(backend=BackendConfig(name="serial", on_fault=OnFault.drop, fault_budget=1000))) as learner:
+    with Learner(
+        tiny_config(backend=BackendConfig(name="serial", on_fault=OnFault.drop, fault_budget=1000))
+    ) as learner:
         reset = learner.env.family.make_shard
 
         def broken(num_slots: int, threads: int = 1) -> Shard:
@@ -323,8 +373,12 @@ def test_a_collection_of_nothing_but_given_up_trials_ends_the_run() -> None:
             learner.collect(3, True, None)
 
 
-def test_a_mean_over_a_list_with_a_dropped_trial_is_not_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    config = tiny_config("AntGoal", workers=3, backend=BackendConfig(name="process", on_fault=OnFault.drop, fault_budget=20))
+def test_a_mean_over_a_list_with_a_dropped_trial_is_not_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = tiny_config(
+        "AntGoal", workers=3, backend=BackendConfig(name="process", on_fault=OnFault.drop, fault_budget=20)
+    )
     with Learner(config, tmp_path) as learner:
         once = [True]
 
@@ -336,7 +390,9 @@ def test_a_mean_over_a_list_with_a_dropped_trial_is_not_reported(tmp_path: Path,
 
         learner.tick = killing  # pyright: ignore[reportAttributeAccessIssue]
         learner.report()
-    values = json.loads((tmp_path / "evaluation.json").read_text(), parse_constant=pytest.fail)  # NaN is no JSON
+    values = json.loads(
+        (tmp_path / "evaluation.json").read_text(), parse_constant=pytest.fail
+    )  # NaN is no JSON
     for number in ("return_episode_1", "return_episode_2", "success_episode_1", "success_episode_2"):
         assert values[f"eval/train/{number}"] is None
         assert np.isfinite(values[f"eval/held_out/{number}"])
@@ -368,5 +424,8 @@ def test_two_learners_do_not_train_into_one_folder(tmp_path: Path) -> None:
 def test_no_rollouts_are_no_steps_and_longer_trials_than_the_replays_are_refused() -> None:
     with Learner(tiny_config()) as learner:
         assert learner.collect_rollouts_parallel(0) == 0 == learner.counters.trials
-        with ParallelEnvManager(learner.family, 3, episodes_per_trial=3) as longer, pytest.raises(ValueError, match=r"21 rows.*14"):
+        with (
+            ParallelEnvManager(learner.family, 3, episodes_per_trial=3) as longer,
+            pytest.raises(ValueError, match=r"21 rows.*14"),
+        ):
             learner.collect_rollouts_parallel(1, parallel_env=longer)

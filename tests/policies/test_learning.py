@@ -1,4 +1,6 @@
-"""Learning gates: named runs with fixed seeds that have to reach a return. All: `python -m pytest -m learning`; two of them run with every test."""
+"""Learning gates: named runs with fixed seeds that have to reach a return. All: `python -m pytest -m
+learning`; two of them run with every test.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,19 @@ from benchmarks.parts.curves import point_of
 from configs.compose import load
 from policies.learner import Learner
 
-OFTEN = ["wandb.mode=disabled", "backend=serial", "checkpoint_every=1000000000", "evaluation.every=1000000000"]
+OFTEN = [
+    "wandb.mode=disabled",
+    "backend=serial",
+    "checkpoint_every=1000000000",
+    "evaluation.every=1000000000",
+]
 
 
 @dataclass(frozen=True)
 class Gate:
-    """A run, and the return on its test list that it has to reach, or (a control) must not reach, when its env steps are taken."""
+    """A run, and the return on its test list that it has to reach, or (a control) must not reach, when its
+    env steps are taken.
+    """
 
     name: str
     words: str
@@ -41,22 +50,65 @@ DENSE_TD3 = "algorithm=TD3 memory=LSTM algorithm.exploration_noise=0.2 train.n_e
 DENSE_AGGREGATION = "algorithm=PPO memory=Aggregation train.n_env_steps_total=1000000"
 
 GATES = [
-    Gate("t-maze-DiscreteSAC-LSTM", f"{T_MAZE} memory=LSTM", "1.0 after 15,000 steps", least=0.95, quick=True),
+    Gate(
+        "t-maze-DiscreteSAC-LSTM", f"{T_MAZE} memory=LSTM", "1.0 after 15,000 steps", least=0.95, quick=True
+    ),
     Gate("t-maze-DiscreteSAC-Markov", f"{T_MAZE} agent=Markov", "0.0", most=0.5, quick=True),
     Gate("t-maze-DiscreteSAC-GRU", T_MAZE.replace("=30000", "=45000"), "1.0 after 29,000 steps", least=0.95),
-    Gate("t-maze-DiscreteSAC-Transformer", f"{T_MAZE} memory=Transformer", "1.0 after 10,000 steps", least=0.95, minutes=20),
+    Gate(
+        "t-maze-DiscreteSAC-Transformer",
+        f"{T_MAZE} memory=Transformer",
+        "1.0 after 10,000 steps",
+        least=0.95,
+        minutes=20,
+    ),
     Gate("t-maze-DQN-LSTM", T_MAZE_DQN, "1.0 from 30,000 steps on; 72 s", least=0.95),
     Gate("t-maze-100-PPO-DiagonalRecurrence", T_MAZE_100, "1.0 from 600,000 steps on; 50 s", least=0.95),
     Gate("t-maze-100-PPO-Markov", f"{T_MAZE_100} agent=Markov", "-1.0 after 600,000 steps; 48 s", most=0.5),
     Gate("wind-PPO-LSTM", "experiment=wind_ppo", "60.3 of the oracle's 60.8; 64 s", least=57.8),
     Gate("wind-PPO-Markov", "experiment=wind_ppo agent=Markov", "15.4; 101 s", most=30.0),
-    Gate("semi-circle-PPO-LSTM", "experiment=semi_circle_ppo", "49.9 of the oracle's 51.9; 226 s", least=45.0, minutes=20),
-    Gate("grid-navi-PPO-LSTM", "experiment=grid_navi_ppo", "37.5; 180 s", least=36.0, whole_trial=True, minutes=20),
-    Gate("grid-navi-DQN-GRU", GRID_DQN, "32.6, and 34.8 a little before; 214 s", least=28.0, whole_trial=True, minutes=20),
-    Gate("catch-DiscreteSAC-LSTM", "experiment=delayed_catch train.n_env_steps_total=100000", "5.0 of 5 from 70,000 steps on; 144 s", least=4.0),
+    Gate(
+        "semi-circle-PPO-LSTM",
+        "experiment=semi_circle_ppo",
+        "49.9 of the oracle's 51.9; 226 s",
+        least=45.0,
+        minutes=20,
+    ),
+    Gate(
+        "grid-navi-PPO-LSTM",
+        "experiment=grid_navi_ppo",
+        "37.5; 180 s",
+        least=36.0,
+        whole_trial=True,
+        minutes=20,
+    ),
+    Gate(
+        "grid-navi-DQN-GRU",
+        GRID_DQN,
+        "32.6, and 34.8 a little before; 214 s",
+        least=28.0,
+        whole_trial=True,
+        minutes=20,
+    ),
+    Gate(
+        "catch-DiscreteSAC-LSTM",
+        "experiment=delayed_catch train.n_env_steps_total=100000",
+        "5.0 of 5 from 70,000 steps on; 144 s",
+        least=4.0,
+    ),
     Gate("dense-TD3-LSTM", f"{DENSE} {DENSE_TD3}", "-6.7; 201 s", least=-9.0, minutes=20),
-    Gate("dense-PPO-LSTM", f"{DENSE} algorithm=PPO memory=LSTM train.n_env_steps_total=900000", "-4.4 of the oracle's -3.7; 160 s", least=-5.5),
-    Gate("dense-PPO-Aggregation", f"{DENSE} {DENSE_AGGREGATION}", "-6.2, and -4.9 to -5.7 a little before; 130 s", least=-8.0),
+    Gate(
+        "dense-PPO-LSTM",
+        f"{DENSE} algorithm=PPO memory=LSTM train.n_env_steps_total=900000",
+        "-4.4 of the oracle's -3.7; 160 s",
+        least=-5.5,
+    ),
+    Gate(
+        "dense-PPO-Aggregation",
+        f"{DENSE} {DENSE_AGGREGATION}",
+        "-6.2, and -4.9 to -5.7 a little before; 130 s",
+        least=-8.0,
+    ),
     Gate("point-SAC-GRU", "experiment=point_robot_sac", "12.6", least=10.0, minutes=30),
     Gate("point-SAC-Markov", "experiment=point_robot_sac agent=Markov", "6.8", most=8.0),
     Gate("point-PPO-LSTM", "env=PointRobot", "15.1; 85 s", least=13.0),
@@ -65,7 +117,10 @@ GATES = [
 
 
 def _parameters() -> list[object]:
-    marks = {gate: [pytest.mark.timeout(60 * gate.minutes), *([] if gate.quick else [pytest.mark.long_learning])] for gate in GATES}
+    marks = {
+        gate: [pytest.mark.timeout(60 * gate.minutes), *([] if gate.quick else [pytest.mark.long_learning])]
+        for gate in GATES
+    }
     return [pytest.param(gate, id=gate.name, marks=[pytest.mark.learning, *marks[gate]]) for gate in GATES]
 
 

@@ -21,7 +21,11 @@ def column(**flags: list[bool]) -> Batch:
     rows = len(next(iter(flags.values())))
     given = {name: torch.tensor(values)[:, None] for name, values in flags.items()}
     none = torch.zeros(rows, 1, dtype=torch.bool)
-    terminated, truncated, valid = given.get("terminated", none), given.get("truncated", none), given.get("valid", ~none)
+    terminated, truncated, valid = (
+        given.get("terminated", none),
+        given.get("truncated", none),
+        given.get("valid", ~none),
+    )
     return Batch(
         obs=torch.arange(rows).float()[:, None, None],
         reward=torch.arange(rows).float()[:, None] * 10,
@@ -37,11 +41,16 @@ def column(**flags: list[bool]) -> Batch:
     )
 
 
-def targets(batch: Batch, values: list[float], *, whole_trial: bool, timeout_bootstrap: bool = True) -> dict[int, float]:
+def targets(
+    batch: Batch, values: list[float], *, whole_trial: bool, timeout_bootstrap: bool = True
+) -> dict[int, float]:
     """Row that trains -> its target, as the docstring of successor() says."""
     index, carries = successor(batch, whole_trial=whole_trial, timeout_bootstrap=timeout_bootstrap)
     rows = batch.trains[:, 0].nonzero().flatten().tolist()
-    return {t: batch.reward[t + 1, 0].item() + DISCOUNT * carries[t, 0].item() * values[int(index[t, 0])] for t in rows}
+    return {
+        t: batch.reward[t + 1, 0].item() + DISCOUNT * carries[t, 0].item() * values[int(index[t, 0])]
+        for t in rows
+    }
 
 
 #                                    0  1  2  3  4  5  6
@@ -68,8 +77,14 @@ VALUES = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0, 106.0]
 @pytest.mark.parametrize(
     ("batch", "whole_trial", "timeout_bootstrap", "expected"),
     [
-        # the fall is passed over to V[3], the start of episode 2; at the trial's time limit the ended row itself has a value
-        (FALL_THEN_TIME_LIMIT, True, True, {0: 10 + 50.5, 1: 20 + 51.5, 3: 40 + 52, 4: 50 + 52.5, 5: 60 + 53}),
+        # the fall is passed over to V[3], the start of episode 2; at the trial's time limit the ended row
+        # itself has a value
+        (
+            FALL_THEN_TIME_LIMIT,
+            True,
+            True,
+            {0: 10 + 50.5, 1: 20 + 51.5, 3: 40 + 52, 4: 50 + 52.5, 5: 60 + 53},
+        ),
         (FALL_THEN_TIME_LIMIT, True, False, {0: 10 + 50.5, 1: 20 + 51.5, 3: 40 + 52, 4: 50 + 52.5, 5: 60}),
         # the return stops at the end of the episode: nothing after a fall
         (FALL_THEN_TIME_LIMIT, False, True, {0: 10 + 50.5, 1: 20, 3: 40 + 52, 4: 50 + 52.5, 5: 60 + 53}),
@@ -80,7 +95,9 @@ VALUES = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0, 106.0]
         (TIME_LIMIT_THEN_FALL, False, False, {0: 10 + 50.5, 1: 20, 3: 40 + 52, 4: 50}),
     ],
 )
-def test_targets_equal_those_worked_out_by_hand(batch: Batch, whole_trial: bool, timeout_bootstrap: bool, expected: dict[int, float]) -> None:
+def test_targets_equal_those_worked_out_by_hand(
+    batch: Batch, whole_trial: bool, timeout_bootstrap: bool, expected: dict[int, float]
+) -> None:
     assert targets(batch, VALUES, whole_trial=whole_trial, timeout_bootstrap=timeout_bootstrap) == expected
 
 
@@ -92,8 +109,15 @@ def test_where_an_end_is_both_termination_wins(whole_trial: bool) -> None:
 
 @pytest.mark.parametrize("whole_trial", [True, False])
 def test_a_constant_reward_has_a_constant_value_under_time_limits(whole_trial: bool) -> None:
-    """Reward 1 and V = 1 / (1 - discount): every target is V again, also across a boundary that the return passes."""
-    batch = column(truncated=[F, F, T, F, F, T], trial_end=[F, F, F, F, F, T], episode_start=[T, F, F, T, F, F], trial_start=[T, F, F, F, F, F])
+    """Reward 1 and V = 1 / (1 - discount): every target is V again, also across a boundary that the return
+    passes.
+    """
+    batch = column(
+        truncated=[F, F, T, F, F, T],
+        trial_end=[F, F, F, F, F, T],
+        episode_start=[T, F, F, T, F, F],
+        trial_start=[T, F, F, F, F, F],
+    )
     batch.reward[:] = 1.0
     value = 1 / (1 - DISCOUNT)
     assert set(targets(batch, [value] * 6, whole_trial=whole_trial).values()) == {value}
@@ -112,7 +136,8 @@ def test_the_index_stays_within_the_batch_and_padding_is_never_asked_for() -> No
 @pytest.mark.parametrize(
     ("batch", "whole_trial", "timeout_bootstrap", "expected"),
     [
-        # with discount 0.5 and trace 0.5, A[t] = target[t] - V[t] + A[what trains next] / 4: from row 1 on to row 3, over the ended row 2
+        # with discount 0.5 and trace 0.5, A[t] = target[t] - V[t] + A[what trains next] / 4: from row 1 on to
+        # row 3, over the ended row 2
         (FALL_THEN_TIME_LIMIT, True, True, [-47.5546875, -32.21875, 0, -10.875, 0.5, 8, 0]),
         (FALL_THEN_TIME_LIMIT, True, False, [-47.76171875, -33.046875, 0, -14.1875, -12.75, -45, 0]),
         # and nothing after an end where the return stops, whether its value counts or not
@@ -122,9 +147,18 @@ def test_the_index_stays_within_the_batch_and_padding_is_never_asked_for() -> No
         (TIME_LIMIT_THEN_FALL, False, False, [-59.75, -81, 0, -24.5, -54, 0]),
     ],
 )
-def test_advantages_equal_those_worked_out_by_hand(batch: Batch, whole_trial: bool, timeout_bootstrap: bool, expected: list[float]) -> None:
+def test_advantages_equal_those_worked_out_by_hand(
+    batch: Batch, whole_trial: bool, timeout_bootstrap: bool, expected: list[float]
+) -> None:
     values = torch.tensor(VALUES[: len(expected)])[:, None]
-    found = advantages(batch, values, discount=DISCOUNT, trace=0.5, whole_trial=whole_trial, timeout_bootstrap=timeout_bootstrap)
+    found = advantages(
+        batch,
+        values,
+        discount=DISCOUNT,
+        trace=0.5,
+        whole_trial=whole_trial,
+        timeout_bootstrap=timeout_bootstrap,
+    )
     assert found[:, 0].tolist() == expected
 
 
@@ -132,13 +166,30 @@ def test_advantages_of_trials_in_one_column_are_those_of_each_alone() -> None:
     values = torch.tensor(VALUES)[:, None]
     both = _one_after_the_other(FALL_THEN_TIME_LIMIT, TIME_LIMIT_THEN_FALL)
     settings = {"discount": 0.9, "trace": 0.7, "whole_trial": True}
-    alone = [advantages(one, values[: one.shape[0]], **settings) for one in (FALL_THEN_TIME_LIMIT, TIME_LIMIT_THEN_FALL)]
+    alone = [
+        advantages(one, values[: one.shape[0]], **settings)
+        for one in (FALL_THEN_TIME_LIMIT, TIME_LIMIT_THEN_FALL)
+    ]
     assert torch.equal(advantages(both, torch.cat([values, values[:6]]), **settings), torch.cat(alone))
 
 
 def _one_after_the_other(first: Batch, second: Batch) -> Batch:
-    names = ("terminated", "truncated", "episode_start", "trial_start", "trial_end", "reward", "valid", "trains", "prev_action", "action", "obs")
-    return replace(first, **{name: torch.cat([getattr(first, name), getattr(second, name)]) for name in names})
+    names = (
+        "terminated",
+        "truncated",
+        "episode_start",
+        "trial_start",
+        "trial_end",
+        "reward",
+        "valid",
+        "trains",
+        "prev_action",
+        "action",
+        "obs",
+    )
+    return replace(
+        first, **{name: torch.cat([getattr(first, name), getattr(second, name)]) for name in names}
+    )
 
 
 @pytest.mark.parametrize("trace", [0.0, 0.6, 1.0])
@@ -162,7 +213,9 @@ def test_advantages_are_those_of_torchrl(ends: str) -> None:
     batch.reward[1:] = torch.randn(rows - 1, 1, generator=generator)
     values, flags = torch.randn(rows, 1, generator=generator), torch.tensor(last)[1:, None]
     terminated = flags if ends == "terminated" else torch.zeros_like(flags)
-    theirs, _ = functional.generalized_advantage_estimate(0.97, 0.9, values[:-1], values[1:], batch.reward[1:], flags, terminated)
+    theirs, _ = functional.generalized_advantage_estimate(
+        0.97, 0.9, values[:-1], values[1:], batch.reward[1:], flags, terminated
+    )
     ours = advantages(batch, values, discount=0.97, trace=0.9, whole_trial=True)
     torch.testing.assert_close(ours[:-1], theirs)
 
@@ -170,20 +223,30 @@ def test_advantages_are_those_of_torchrl(ends: str) -> None:
 @pytest.mark.peers
 @pytest.mark.parametrize("timeout_bootstrap", [True, False])
 def test_advantages_of_episodes_one_after_another_are_those_of_torchrl(timeout_bootstrap: bool) -> None:
-    """Where the return stops at every end: falls and time limits of two episodes in each of several trials, and padding beside the longest."""
+    """Where the return stops at every end: falls and time limits of two episodes in each of several trials,
+    and padding beside the longest.
+    """
     functional = pytest.importorskip("torchrl.objectives.value.functional")
     replay = make_replay(capacity=12)
     play(replay, make_trials(3, 12, fall=0.12, scale=1e-2), num_slots=3)
-    batch = replay.sample(Needs(on_policy=False, sample=Sample.trials, batch_size=40), np.random.default_rng(0))
+    batch = replay.sample(
+        Needs(on_policy=False, sample=Sample.trials, batch_size=40), np.random.default_rng(0)
+    )
     values = torch.randn(batch.shape, generator=torch.Generator().manual_seed(0))
-    ours = advantages(batch, values, discount=0.97, trace=0.9, whole_trial=False, timeout_bootstrap=timeout_bootstrap)
+    ours = advantages(
+        batch, values, discount=0.97, trace=0.9, whole_trial=False, timeout_bootstrap=timeout_bootstrap
+    )
     ends = set()
     for number in range(batch.shape[1]):
         rows = batch.trains[:, number].nonzero().flatten()
         done, fell = (flags[rows + 1, number, None] for flags in (batch.ended, batch.terminated))
-        value, after, reward = (of[at, number, None] for of, at in ((values, rows), (values, rows + 1), (batch.reward, rows + 1)))
+        value, after, reward = (
+            of[at, number, None] for of, at in ((values, rows), (values, rows + 1), (batch.reward, rows + 1))
+        )
         worthless = fell if timeout_bootstrap else done
-        theirs, _ = functional.generalized_advantage_estimate(0.97, 0.9, value, after, reward, done, worthless)
+        theirs, _ = functional.generalized_advantage_estimate(
+            0.97, 0.9, value, after, reward, done, worthless
+        )
         torch.testing.assert_close(ours[rows, number], theirs[:, 0])
         ends.add((int(done.sum()), int(fell.sum())))
     assert ends == {(2, 0), (2, 1), (2, 2)}

@@ -24,18 +24,27 @@ PRIMITIVES = ("mkdir", "rename", "fsync", "unlink", "rmdir")
 
 
 def contents(step: int) -> dict[str, Any]:
-    """What a run would save at that step: everything in it depends on the step, the segments on their name only."""
+    """What a run would save at that step: everything in it depends on the step, the segments on their name
+    only.
+    """
     held = range(max(step - 2, 0), step + 1)
     generator = torch.Generator().manual_seed(step)
     return {
-        "tensors": {"agent": {"weight": torch.full((3, 2), float(step)), "count": step}, "generator": generator.get_state()},
+        "tensors": {
+            "agent": {"weight": torch.full((3, 2), float(step)), "count": step},
+            "generator": generator.get_state(),
+        },
         "facts": {"trials": step * 10, "rng": {"state": 2**127 + step}, "best": -1.5 * step, "name": "größe"},
         "segments": {f"trials-{number}": lambda number=number: segment(number) for number in held},
     }
 
 
 def segment(number: int) -> dict[str, Any]:
-    return {"obs": np.full((4, 3), number, np.float32), "flags": np.arange(number, dtype=np.uint8), "step": np.array(number)}
+    return {
+        "obs": np.full((4, 3), number, np.float32),
+        "flags": np.arange(number, dtype=np.uint8),
+        "step": np.array(number),
+    }
 
 
 def save(store: CheckpointStore, step: int) -> Path:
@@ -79,7 +88,9 @@ def test_the_newest_save_wins_even_at_the_same_or_a_lower_step(tmp_path: Path) -
         assert_is(CheckpointStore(tmp_path).latest(), step)
 
 
-def test_a_segment_is_asked_for_and_written_once_and_removed_when_no_checkpoint_names_it(tmp_path: Path) -> None:
+def test_a_segment_is_asked_for_and_written_once_and_removed_when_no_checkpoint_names_it(
+    tmp_path: Path,
+) -> None:
     asked: list[str] = []
 
     def save_counting(store: CheckpointStore, step: int) -> None:
@@ -112,8 +123,14 @@ def test_only_the_newest_good_ones_are_kept(tmp_path: Path) -> None:
         CheckpointStore(tmp_path, keep=0)
 
 
-def hook(monkeypatch: pytest.MonkeyPatch, before: Callable[[str, int], None], torn: Callable[[], None] | None = None) -> list[str]:
-    """Call `before(name, number)` ahead of every primitive operation on the disk; the list fills with their names."""
+def hook(
+    monkeypatch: pytest.MonkeyPatch,
+    before: Callable[[str, int], None],
+    torn: Callable[[], None] | None = None,
+) -> list[str]:
+    """Call `before(name, number)` ahead of every primitive operation on the disk; the list fills with their
+    names.
+    """
     done: list[str] = []
 
     def hooked(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -147,7 +164,9 @@ class _KilledHere(BaseException):
 
 
 def prepared(folder: Path) -> CheckpointStore:
-    """A store with two checkpoints, opened as a resumed run does: the next save writes a segment, replaces a checkpoint and prunes."""
+    """A store with two checkpoints, opened as a resumed run does: the next save writes a segment, replaces a
+    checkpoint and prunes.
+    """
     store = CheckpointStore(folder)
     for step in (2, 3):
         save(store, step)
@@ -157,7 +176,9 @@ def prepared(folder: Path) -> CheckpointStore:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_kill_before_any_primitive_operation_leaves_the_old_or_the_new_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_kill_before_any_primitive_operation_leaves_the_old_or_the_new_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     origin = tmp_path / "origin"
     prepared(origin)
     survived: list[int] = []
@@ -210,7 +231,9 @@ def _save_and_die(folder: Path, point: int) -> None:
     os._exit(0)
 
 
-def test_everything_is_on_the_disk_before_it_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_is_on_the_disk_before_it_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: set[int] = set()
     unsynced: list[str] = []
     real_fsync, real_rename = os.fsync, os.rename
@@ -221,7 +244,16 @@ def test_everything_is_on_the_disk_before_it_is_published(tmp_path: Path, monkey
 
     def rename(source: Path, target: Path) -> None:
         if Path(source).parent == tmp_path and not Path(target).name.startswith("."):  # the publishing one
-            new = [path for path in [source, *Path(source).iterdir(), tmp_path / "segments", *(tmp_path / "segments").iterdir()] if path.exists()]
+            new = [
+                path
+                for path in [
+                    source,
+                    *Path(source).iterdir(),
+                    tmp_path / "segments",
+                    *(tmp_path / "segments").iterdir(),
+                ]
+                if path.exists()
+            ]
             unsynced.extend(str(path) for path in new if path.stat().st_ino not in synced)
             synced.discard(tmp_path.stat().st_ino)
         real_rename(source, target)
@@ -234,7 +266,9 @@ def test_everything_is_on_the_disk_before_it_is_published(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES])
-def test_a_failing_disk_is_one_error_that_leaves_the_old_checkpoint_and_the_store_usable(tmp_path: Path, code: int) -> None:
+def test_a_failing_disk_is_one_error_that_leaves_the_old_checkpoint_and_the_store_usable(
+    tmp_path: Path, code: int
+) -> None:
     failed = 0
     for point in range(200):
         folder = tmp_path / str(point)
@@ -270,23 +304,40 @@ def test_a_failing_disk_is_one_error_that_leaves_the_old_checkpoint_and_the_stor
 def damaged_copies(origin: Path, folder: Path) -> list[tuple[str, Callable[[], object]]]:
     """Every way to damage the newest checkpoint in `folder`, a fresh copy of `origin`."""
     newest = folder / CheckpointStore(origin)._names()[-1]
-    only_newest = [folder / "segments" / path.name for path in files(origin / "segments") if path.name.startswith("trials-3")]
+    only_newest = [
+        folder / "segments" / path.name
+        for path in files(origin / "segments")
+        if path.name.startswith("trials-3")
+    ]
     ways: list[tuple[str, Callable[[], object]]] = []
     rng = np.random.default_rng(0)
     for path in [newest / "tensors.pt", newest / "manifest.json", *only_newest]:
         content = (origin / path.relative_to(folder)).read_bytes()
         cuts = sorted({0, 1, len(content) - 1, *rng.integers(0, len(content), 12).tolist()})
-        ways += [(f"{path.name} cut at {cut}", lambda path=path, content=content, cut=cut: path.write_bytes(content[:cut])) for cut in cuts]
+        ways += [
+            (
+                f"{path.name} cut at {cut}",
+                lambda path=path, content=content, cut=cut: path.write_bytes(content[:cut]),
+            )
+            for cut in cuts
+        ]
         for bit in rng.integers(0, 8 * len(content), 30).tolist():
             flipped = bytearray(content)
             flipped[bit // 8] ^= 1 << bit % 8
-            ways.append((f"{path.name} bit {bit}", lambda path=path, flipped=bytes(flipped): path.write_bytes(flipped)))
+            ways.append(
+                (
+                    f"{path.name} bit {bit}",
+                    lambda path=path, flipped=bytes(flipped): path.write_bytes(flipped),
+                )
+            )
         ways.append((f"{path.name} missing", path.unlink))
         ways.append((f"{path.name} replaced", lambda path=path: path.write_bytes(b"{}")))
     return ways
 
 
-def test_any_damage_is_noticed_and_the_one_before_is_taken(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_any_damage_is_noticed_and_the_one_before_is_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     origin, folder = tmp_path / "origin", tmp_path / "copy"
     prepared(origin)
     ways = damaged_copies(origin, folder)
@@ -316,7 +367,9 @@ def test_a_run_resumed_from_further_back_never_trusts_nor_counts_the_damaged_one
     store = CheckpointStore(tmp_path, keep=2)
     assert_is(store.latest(), 2)
     made = contents(3)
-    made["segments"]["trials-3"] = lambda: {"obs": np.zeros(2)}  # the name of a segment of the damaged one, with another content
+    made["segments"]["trials-3"] = lambda: {
+        "obs": np.zeros(2)
+    }  # the name of a segment of the damaged one, with another content
     store.save(3, **made)
     assert len(store._names()) == 2 and newest not in store._names()  # good, good: the damaged one has gone
     found = CheckpointStore(tmp_path).latest()
@@ -345,7 +398,9 @@ class _Poison:
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_a_poisoned_file_is_refused_and_not_executed_even_with_the_right_hash(tmp_path: Path, zipped: bool) -> None:
+def test_a_poisoned_file_is_refused_and_not_executed_even_with_the_right_hash(
+    tmp_path: Path, zipped: bool
+) -> None:
     store = prepared(tmp_path / "run")
     marker = tmp_path / "executed"
     path = store.folder / store._names()[-1]
@@ -363,7 +418,9 @@ def test_a_poisoned_file_is_refused_and_not_executed_even_with_the_right_hash(tm
     assert marker.exists()  # the poison works
 
 
-def test_a_reader_of_a_run_that_goes_on_finds_what_replaced_the_one_it_was_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_of_a_run_that_goes_on_finds_what_replaced_the_one_it_was_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = CheckpointStore(tmp_path, keep=1)
     save(store, 1)
     real = module._manifest
@@ -390,7 +447,9 @@ def test_what_cannot_be_read_back_is_refused_before_anything_is_published(tmp_pa
     assert not list(tmp_path.rglob(".*"))
 
 
-def test_a_checkpoint_of_another_format_is_not_guessed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_checkpoint_of_another_format_is_not_guessed_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     save(CheckpointStore(tmp_path), 1)
     monkeypatch.setattr(module, "_FORMAT", 2)
     with caplog.at_level(logging.WARNING), pytest.raises(CheckpointError):

@@ -77,7 +77,9 @@ def test_at_the_start_nothing_is_known_and_nothing_is_invented() -> None:
 
 
 def test_of_many_episodes_the_first_and_the_last_are_shown() -> None:
-    text = rendered(replace(PROGRESS, evaluation={"held-out tasks": [float(index) for index in range(1, 21)]}), 80)
+    text = rendered(
+        replace(PROGRESS, evaluation={"held-out tasks": [float(index) for index in range(1, 21)]}), 80
+    )
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
     row = next(line for line in text.splitlines() if line.startswith("held-out"))
     assert re.findall(r"[\d.]+", row) == ["1.00", "2.00", "3.00", "4.00", "5.00", "20.0", "210.0"]
@@ -104,10 +106,14 @@ def test_a_pipe_gets_a_line_now_and_then_and_one_for_each_evaluation(now: Simple
     assert "\x1b" not in file.getvalue()
 
 
-def test_between_two_drawings_nothing_is_rendered(now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_between_two_drawings_nothing_is_rendered(
+    now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     drawn: list[int] = []
     real = Console.panel
-    monkeypatch.setattr(Console, "panel", lambda self, progress: drawn.append(progress.env_steps) or real(self, progress))
+    monkeypatch.setattr(
+        Console, "panel", lambda self, progress: drawn.append(progress.env_steps) or real(self, progress)
+    )
     with Console(Screen(), live_seconds=0.5) as console:
         assert console.is_live and console.due
         for step in range(100):
@@ -127,7 +133,9 @@ def test_the_time_left_counts_what_this_process_did(now: SimpleNamespace) -> Non
         assert console.seconds_left(replace(PROGRESS, env_steps=600_000)) == pytest.approx(240)
 
 
-def test_logging_and_print_go_above_the_display(now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logging_and_print_go_above_the_display(
+    now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
     handler = logging.StreamHandler(screen)  # as made by a logging configuration, long before
@@ -138,14 +146,22 @@ def test_logging_and_print_go_above_the_display(now: SimpleNamespace, monkeypatc
             before = len(screen.getvalue())
             logging.getLogger("x").warning("a warning")
             shown = screen.getvalue()[before:]
-            assert shown.index("a warning") < shown.index("random pool")  # then the display is drawn again below
+            assert shown.index("a warning") < shown.index(
+                "random pool"
+            )  # then the display is drawn again below
         assert handler.stream is screen
     finally:
         logging.getLogger().removeHandler(handler)
 
 
 def test_clock() -> None:
-    assert [clock(value) for value in (0, 59.6, 3661, 90_061, float("nan"))] == ["0:00:00", "0:01:00", "1:01:01", "1 d 1:01:01", "-:--:--"]
+    assert [clock(value) for value in (0, 59.6, 3661, 90_061, float("nan"))] == [
+        "0:00:00",
+        "0:01:00",
+        "1:01:01",
+        "1 d 1:01:01",
+        "-:--:--",
+    ]
 
 
 SHOWING = """
@@ -161,12 +177,16 @@ print("the run went on", file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize("shell", ["{0} {1} | true", "{0} {1} > /dev/full"], ids=["nobody reads", "disk full"])
+@pytest.mark.parametrize(
+    "shell", ["{0} {1} | true", "{0} {1} > /dev/full"], ids=["nobody reads", "disk full"]
+)
 def test_a_display_that_is_gone_ends_no_run(shell: str, tmp_path: Path) -> None:
     """As with `| tee log` when Ctrl-C has ended the tee."""
     script = tmp_path / "show.py"
     script.write_text(SHOWING.format(root=str(Path(__file__).parents[2])))
     command = shell.format(sys.executable, script)
-    done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0 and "the run went on" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr

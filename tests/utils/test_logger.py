@@ -17,7 +17,10 @@ from utils.logger import Logger
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line, parse_constant=pytest.fail) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line, parse_constant=pytest.fail)
+        for line in (folder / "metrics.jsonl").read_text().splitlines()
+    ]
 
 
 class Copy:
@@ -46,7 +49,15 @@ def test_every_kind_of_number_is_written_as_plain_json_and_copied(tmp_path: Path
             "nested": {"a": (1, 2)},
         }
         logger.log(np.int64(10), values)  # pyright: ignore[reportArgumentType]
-        plain = {**values, "numpy": 0.5, "numpy_int": 7, "array": [0, 1, 2], "tensor": 1.5, "tensors": [[1.0, 2.0]], "nested": {"a": [1, 2]}}
+        plain = {
+            **values,
+            "numpy": 0.5,
+            "numpy_int": 7,
+            "array": [0, 1, 2],
+            "tensor": 1.5,
+            "tensors": [[1.0, 2.0]],
+            "nested": {"a": [1, 2]},
+        }
         assert lines(tmp_path) == [{"env_steps": 10, **plain}]  # there before close
         assert copy.got == [(10, plain)]
 

@@ -56,7 +56,11 @@ faults()
 print(before, told, faults())
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     before, told, after = done.stdout.split()
     assert (told == "True") == (platform.libc_ver()[0] == "glibc")
@@ -67,7 +71,11 @@ print(before, told, faults())
 def test_the_limit_of_a_container_or_a_batch_job_counts(version: int, place: str, tmp_path: Path) -> None:
     member, top = tmp_path / "cgroup", tmp_path / place
     member.write_text("5:cpu:/job\n4:memory:/job/step\n" if version == 1 else "0::/job/step\n")
-    names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_") if version == 1 else ("memory.max", "memory.current", "")
+    names = (
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+        if version == 1
+        else ("memory.max", "memory.current", "")
+    )
     for folder, limit, used in ((top / "job", "5000", "3000"), (top / "job" / "step", "max", "1000")):
         folder.mkdir(parents=True)
         for name, text in (

@@ -46,7 +46,11 @@ def refusal(config: Any = Outer, /, **values: Any) -> str:
 
 
 def test_good_values_are_taken_and_converted() -> None:
-    made = from_keywords(Outer, "Thing", {"rate": 1, "size": 3, "color": "green", "names": ["x", "y"], "on": True, "weights": [0.5]})
+    made = from_keywords(
+        Outer,
+        "Thing",
+        {"rate": 1, "size": 3, "color": "green", "names": ["x", "y"], "on": True, "weights": [0.5]},
+    )
     assert made == Outer(1.0, 3, Color.green, ["x", "y"], [0.5], True) and isinstance(made.rate, float)
     assert from_keywords(Outer, "Thing", {"size": None, "color": Color.green}).color is Color.green
     assert from_keywords(Outer, "Thing", {}) == Outer()

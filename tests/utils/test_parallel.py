@@ -27,7 +27,9 @@ def test_many_rows_have_a_thread_each_and_few_have_one(rows: int) -> None:
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-def test_gradients_are_the_same_bits_with_one_core_and_two(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_are_the_same_bits_with_one_core_and_two(
+    cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lanes, "available_cores", lambda: cores)
     weights = [torch.linspace(-1, 1, 600).reshape(20, 30).requires_grad_() for _ in range(2)]
     x = torch.linspace(0, 3, 2000 * 20).reshape(2000, 20)
@@ -37,7 +39,10 @@ def test_gradients_are_the_same_bits_with_one_core_and_two(cores: int, monkeypat
 
     both(lambda: differentiate(weights[0]), lambda: differentiate(weights[1]), rows=2000, device=CPU)
     differentiate(alone := weights[0].detach().clone().requires_grad_())
-    assert all(weight.grad is not None and alone.grad is not None and torch.equal(weight.grad, alone.grad) for weight in weights)
+    assert all(
+        weight.grad is not None and alone.grad is not None and torch.equal(weight.grad, alone.grad)
+        for weight in weights
+    )
 
 
 @pytest.mark.usefixtures("two_cores")

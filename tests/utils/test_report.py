@@ -25,7 +25,9 @@ def fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 def test_the_picture_is_written_whole(tmp_path: Path) -> None:
     before = "matplotlib.pyplot" in sys.modules
-    draw_adaptation(tmp_path / "a.png", curves={"held-out tasks": (STEPS, RETURNS)}, oracle=9.0, random=0.5, title="Wind")
+    draw_adaptation(
+        tmp_path / "a.png", curves={"held-out tasks": (STEPS, RETURNS)}, oracle=9.0, random=0.5, title="Wind"
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
     content = (tmp_path / "a.png").read_bytes()
     assert content.startswith(b"\x89PNG") and content.endswith(b"IEND\xaeB`\x82")
@@ -33,7 +35,10 @@ def test_the_picture_is_written_whole(tmp_path: Path) -> None:
 
 
 def test_every_line_is_there_with_its_name() -> None:
-    curves = {"held-out tasks": (STEPS, RETURNS), "training tasks": (STEPS, [[value + 1 for value in row] for row in RETURNS])}
+    curves = {
+        "held-out tasks": (STEPS, RETURNS),
+        "training tasks": (STEPS, [[value + 1 for value in row] for row in RETURNS]),
+    }
     figure = report._figure(curves, {"oracle": 9.0, "random": None}, "Wind")
     assert [panel.get_title(loc="left") for panel in figure.axes] == list(curves)
     panel = figure.axes[0]
@@ -50,7 +55,12 @@ def test_every_line_is_there_with_its_name() -> None:
 
 @pytest.mark.parametrize(
     "curve",
-    [([], []), ([0], [[1.0, 2.0]]), (STEPS, [[math.nan, 1.0], [1.0], [2.0, math.inf]]), (STEPS, [[1.0] * 30] * 3)],
+    [
+        ([], []),
+        ([0], [[1.0, 2.0]]),
+        (STEPS, [[math.nan, 1.0], [1.0], [2.0, math.inf]]),
+        (STEPS, [[1.0] * 30] * 3),
+    ],
     ids=["none", "one point", "gaps", "many episodes"],
 )
 def test_odd_runs_are_drawn_too(tmp_path: Path, curve: tuple[list[int], list[list[float]]]) -> None:

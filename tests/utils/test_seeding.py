@@ -13,7 +13,13 @@ UNIFORMS = [0.4167470637848455, 0.5363275499442233, 0.7833177685093605]
 
 
 def test_a_key_always_gives_the_same_stream_and_another_key_another() -> None:
-    keys = [(root, phase, purpose, number) for root in (0, 1) for phase in Phase for purpose in Purpose for number in range(20)]
+    keys = [
+        (root, phase, purpose, number)
+        for root in (0, 1)
+        for phase in Phase
+        for purpose in Purpose
+        for number in range(20)
+    ]
     draws = {key: generator(*key).random(4).tobytes() for key in keys}
     assert len(set(draws.values())) == len(keys)
     assert all(generator(*key).random(4).tobytes() == draw for key, draw in draws.items())
@@ -54,7 +60,9 @@ def test_uniforms_are_uniform_and_neighbouring_seeds_are_unrelated() -> None:
     draws = uniforms(np.arange(20_000, dtype=np.uint64), 4)
     assert draws.min() >= 0 and draws.max() < 1
     counts = np.stack([np.histogram(draws[:, column], bins=20, range=(0, 1))[0] for column in range(4)])
-    assert (((counts - 1000) ** 2 / 1000).sum(axis=1) < 50).all()  # chi-squared with 19 degrees of freedom: 50 is p = 1e-4
+    assert (
+        ((counts - 1000) ** 2 / 1000).sum(axis=1) < 50
+    ).all()  # chi-squared with 19 degrees of freedom: 50 is p = 1e-4
     related = np.corrcoef(np.concatenate([draws[:-1], draws[1:]], axis=1).T) - np.eye(8)
     assert np.abs(related).max() < 5 / np.sqrt(20_000)
     by_hand = np.corrcoef(np.arange(100) / 100, (np.arange(100) + 1) / 100)[0, 1]

@@ -19,7 +19,9 @@ from envs.backends.base import BackendConfig, Block, Fault, cut_blocks
 from envs.backends.threads.local import Kind, Letter, LocalBackend, Mailbox, Order, Room, stack_text
 from envs.base import Layout
 
-if TYPE_CHECKING:  # imported when the first loop is made: every worker process of every other backend would pay for asyncio
+if (
+    TYPE_CHECKING
+):  # imported when the first loop is made: every worker process of every other backend would pay for asyncio
     import asyncio
 
     from envs.async_shard import AsyncShard
@@ -35,8 +37,9 @@ STUCK_AFTER_S = 1.0
 
 
 class PunctualSelector(selectors.DefaultSelector):
-    """Epoll waits in whole milliseconds, and asyncio rounds them up: a tenth of a ten-millisecond timer. The descriptor of epoll can itself be
-    waited for, in microseconds."""
+    """Epoll waits in whole milliseconds, and asyncio rounds them up: a tenth of a ten-millisecond timer. The
+    descriptor of epoll can itself be waited for, in microseconds.
+    """
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """What is ready, after at most so many seconds."""
@@ -47,7 +50,9 @@ class PunctualSelector(selectors.DefaultSelector):
 
 
 class _Loop:
-    """An event loop and its thread. It knows rooms and the mailbox, never the backend, so that a forgotten backend can close itself."""
+    """An event loop and its thread. It knows rooms and the mailbox, never the backend, so that a forgotten
+    backend can close itself.
+    """
 
     def __init__(self, mail: Mailbox) -> None:
         import asyncio
@@ -60,11 +65,13 @@ class _Loop:
         self._tasks: dict[Room, asyncio.Task[None]] = {}
         self._ending = False
         self.loop = asyncio.SelectorEventLoop(PunctualSelector())
-        self.loop.set_exception_handler(lambda _, context: _log.warning("In the loop of the environments: %s", context.get("message")))
+        self.loop.set_exception_handler(
+            lambda _, context: _log.warning("In the loop of the environments: %s", context.get("message"))
+        )
         self.thread = threading.Thread(target=self._live, name="event loop of the environments", daemon=True)
         self.thread.start()
 
-    # -- on the trainer's thread -----------------------------------------------------------------------------------------------------------
+    # -- on the trainer's thread -----------------------------------------------------------------------------
 
     def hand_over(self, kind: Kind, orders: Sequence[Order], sequence: int) -> None:
         """Start all of them, with one call."""
@@ -104,7 +111,7 @@ class _Loop:
     def hang_up(self) -> None:
         self.loop.call_soon_threadsafe(self._end)
 
-    # -- on the loop's thread --------------------------------------------------------------------------------------------------------------
+    # -- on the loop's thread --------------------------------------------------------------------------------
 
     def _live(self) -> None:
         try:
@@ -194,16 +201,33 @@ def _frames_of(task: asyncio.Task[None]) -> list[tuple[Any, int]]:
 
 
 class AsyncioBackend(LocalBackend):
-    """One event loop for all slots, each with a shard of its own, so that one that fails or hangs loses nobody else.
+    """One event loop for all slots, each with a shard of its own, so that one that fails or hangs loses
+    nobody else.
 
-    Made for families whose shards are `AsyncShard`s. Others work too, but one after the other: they are stepped in the loop itself. One that
-    hangs there (or a coroutine that blocks instead of waiting) stops the loop; then all slots are lost, and a new loop takes its place.
+    Made for families whose shards are `AsyncShard`s. Others work too, but one after the other: they are
+    stepped in the loop itself. One that hangs there (or a coroutine that blocks instead of waiting) stops the
+    loop; then all slots are lost, and a new loop takes its place.
     """
 
-    def __init__(self, blocks: Sequence[Block], layout: Layout, *, num_workers: int, num_groups: int = 1, config: BackendConfig) -> None:
+    def __init__(
+        self,
+        blocks: Sequence[Block],
+        layout: Layout,
+        *,
+        num_workers: int,
+        num_groups: int = 1,
+        config: BackendConfig,
+    ) -> None:
         if num_workers > 1:
-            raise ValueError(f"The asyncio backend has one event loop; num_workers={num_workers} needs another backend.")
-        super().__init__([cut_blocks(blocks, slot, slot + 1) for slot in range(blocks[-1].stop)], layout, config.threads or 1, config)
+            raise ValueError(
+                f"The asyncio backend has one event loop; num_workers={num_workers} needs another backend."
+            )
+        super().__init__(
+            [cut_blocks(blocks, slot, slot + 1) for slot in range(blocks[-1].stop)],
+            layout,
+            config.threads or 1,
+            config,
+        )
         self._loops: list[_Loop] = self._executors
         self._loops.append(_Loop(self._mail))
         self._construct()
@@ -216,17 +240,32 @@ class AsyncioBackend(LocalBackend):
         self._loops[0].hand_over(kind, orders, sequence)
 
     def _cut_off(self, late: NDArray[np.int64], timeout: float) -> None:
-        """A coroutine is cancelled; a loop that does not even answer is left behind, and ends when the call that stops it returns."""
+        """A coroutine is cancelled; a loop that does not even answer is left behind, and ends when the call
+        that stops it returns.
+        """
         loop = self._loops[0]
         if not loop.is_stuck(min(timeout, STUCK_AFTER_S)):
             for slot in late.tolist():
                 room = self._rooms[slot]
-                self._lose([room], Fault(room.slots, f"gave no answer within {timeout:g} s", loop.where_is(room), room.slots))
+                self._lose(
+                    [room],
+                    Fault(
+                        room.slots, f"gave no answer within {timeout:g} s", loop.where_is(room), room.slots
+                    ),
+                )
                 loop.cancel(room)
             return
         culprit = loop.who_runs()
         slots = tuple(late.tolist()) if culprit is None else culprit.slots
         everyone = tuple(range(len(self._rooms)))
-        self._lose(self._rooms, Fault(slots, f"stopped the event loop and gave no answer within {timeout:g} s", loop.where_it_is(), everyone))
+        self._lose(
+            self._rooms,
+            Fault(
+                slots,
+                f"stopped the event loop and gave no answer within {timeout:g} s",
+                loop.where_it_is(),
+                everyone,
+            ),
+        )
         loop.hang_up()
         self._loops[0] = _Loop(self._mail)

@@ -1,8 +1,10 @@
-"""What the backends that stay in this process share: private rooms for environments, letters from them, and one way to wait for letters.
+"""What the backends that stay in this process share: private rooms for environments, letters from them, and
+one way to wait for letters.
 
-An environment that hangs cannot be killed here, only left behind. So it lives in a *room*, with rows and commands that nobody else touches on its
-*desk*: copied when a command is posted and when its answer has come. A room that is lost is abandoned as a whole, and a new one takes its place:
-whatever still runs in the old one writes where nobody reads, and its letters are thrown away unread.
+An environment that hangs cannot be killed here, only left behind. So it lives in a *room*, with rows and
+commands that nobody else touches on its *desk*: copied when a command is posted and when its answer has come.
+A room that is lost is abandoned as a whole, and a new one takes its place: whatever still runs in the old one
+writes where nobody reads, and its letters are thrown away unread.
 """
 
 from __future__ import annotations
@@ -22,7 +24,19 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import TRACE_LIMIT, Backend, BackendConfig, Block, Commands, Fault, ShardHost, not_built, not_drawn, raised, shorten
+from envs.backends.base import (
+    TRACE_LIMIT,
+    Backend,
+    BackendConfig,
+    Block,
+    Commands,
+    Fault,
+    ShardHost,
+    not_built,
+    not_drawn,
+    raised,
+    shorten,
+)
 from envs.backends.surroundings import Surroundings
 from envs.base import Layout, Rows, Slots
 
@@ -41,10 +55,12 @@ class Kind(Enum):
 
 
 class Desk:
-    """Private rows and commands of consecutive slots, and how they are copied from and to those that everybody sees.
+    """Private rows and commands of consecutive slots, and how they are copied from and to those that
+    everybody sees.
 
-    All first rooms share one, since copying for many slots at once costs hardly more than for one. A room that takes a lost one's place has a
-    desk of its own: what still runs in the old one may go on writing where it did.
+    All first rooms share one, since copying for many slots at once costs hardly more than for one. A room
+    that takes a lost one's place has a desk of its own: what still runs in the old one may go on writing
+    where it did.
     """
 
     def __init__(self, layout: Layout, public: Rows, start: int, stop: int) -> None:
@@ -53,7 +69,10 @@ class Desk:
         self.rows = self.layout.allocate(stop - start)
         self.commands = Commands.empty(self.rows)
         into, out = layout.part(public, start, stop), self.rows
-        self._copies = [*_pairs(into.obs, out.obs), *((getattr(into, name), getattr(out, name)) for name in _WRITTEN)]
+        self._copies = [
+            *_pairs(into.obs, out.obs),
+            *((getattr(into, name), getattr(out, name)) for name in _WRITTEN),
+        ]
 
     def load(self, slots: NDArray[np.int64], commands: Commands) -> None:
         """Take the commands of these slots over; the originals may change at once."""
@@ -71,14 +90,22 @@ class Desk:
             public[mine] = private[mine]
 
     def _where(self, slots: NDArray[np.int64]) -> tuple[Slots, Slots]:
-        """How to index the arrays of this desk, and those of all slots: views where all its slots are meant, which is much faster."""
-        return (EVERYTHING, slice(self.start, self.stop)) if len(slots) == self.stop - self.start else (slots - self.start, slots)
+        """How to index the arrays of this desk, and those of all slots: views where all its slots are meant,
+        which is much faster.
+        """
+        return (
+            (EVERYTHING, slice(self.start, self.stop))
+            if len(slots) == self.stop - self.start
+            else (slots - self.start, slots)
+        )
 
 
 class Room:
-    """The environments of consecutive slots start..stop, from when they are built until they are closed or lost.
+    """The environments of consecutive slots start..stop, from when they are built until they are closed or
+    lost.
 
-    The trainer's thread loads commands and delivers rows while nothing is asked of those slots; all else belongs to the thread that works here.
+    The trainer's thread loads commands and delivers rows while nothing is asked of those slots; all else
+    belongs to the thread that works here.
     """
 
     def __init__(self, number: int, blocks: Sequence[Block], desk: Desk, threads: int) -> None:
@@ -95,11 +122,13 @@ class Room:
         """All of them."""
         return tuple(range(self.start, self.stop))
 
-    # -- on the thread that works here -----------------------------------------------------------------------------------------------------
+    # -- on the thread that works here -----------------------------------------------------------------------
 
     def build(self) -> None:
         """Make the environments."""
-        blocks = [Block(block.factory, block.start - self.start, block.stop - self.start) for block in self.blocks]
+        blocks = [
+            Block(block.factory, block.start - self.start, block.stop - self.start) for block in self.blocks
+        ]
         self.host = ShardHost(blocks, self.desk.layout, self.rows, self._threads, first=self.start)
 
     def run(self, slots: NDArray[np.int64]) -> None:
@@ -119,7 +148,9 @@ class Room:
             host.close(BaseException)  # on a thread of ours, where it would end in a printed traceback
 
     def fault(self, error: BaseException, slots: NDArray[np.int64]) -> Fault:
-        """An error of these slots in words; the error itself is not kept, since its frames hold the environment."""
+        """An error of these slots in words; the error itself is not kept, since its frames hold the
+        environment.
+        """
         return raised(error, tuple(slots.tolist()), self.slots, self.start)
 
 
@@ -159,10 +190,12 @@ class Letter(NamedTuple):
 
 
 class Mailbox:
-    """Letters from working threads to the one that waits, which is woken once for as many letters as it needs.
+    """Letters from working threads to the one that waits, which is woken once for as many letters as it
+    needs.
 
-    The GIL orders the two sides: a letter is put before `_wanted` is read, and `_wanted` is written before the letters are counted, so one of
-    the two sees the other. Nearly all of a hand-over is the waking (40 us, measured alike for locks and queues), hence one per wait.
+    The GIL orders the two sides: a letter is put before `_wanted` is read, and `_wanted` is written before
+    the letters are counted, so one of the two sees the other. Nearly all of a hand-over is the waking (40 us,
+    measured alike for locks and queues), hence one per wait.
     """
 
     def __init__(self) -> None:
@@ -202,12 +235,15 @@ class Executor(Protocol):
 class LocalBackend(Backend):
     """Posts to rooms and waits for their letters; a subclass has the threads that work there.
 
-    A slot is settled when it has its answer, or is lost. A post is late when nobody has answered it `timeout` after the first wait for it.
+    A slot is settled when it has its answer, or is lost. A post is late when nobody has answered it `timeout`
+    after the first wait for it.
     """
 
     can_lag: ClassVar[bool] = True
 
-    def __init__(self, divided: Sequence[Sequence[Block]], layout: Layout, threads: int, config: BackendConfig) -> None:
+    def __init__(
+        self, divided: Sequence[Sequence[Block]], layout: Layout, threads: int, config: BackendConfig
+    ) -> None:
         self._layout, self._threads, self._config = layout, threads, config
         num_slots = divided[-1][-1].stop
         self.rows = layout.allocate(num_slots)
@@ -229,7 +265,9 @@ class LocalBackend(Backend):
         self._surroundings = Surroundings()
         self._fresh = True
         self._executors: list[Any] = []
-        self._finalizer = weakref.finalize(self, _shut_down, self._executors, self._rooms, config.close_timeout_s)
+        self._finalizer = weakref.finalize(
+            self, _shut_down, self._executors, self._rooms, config.close_timeout_s
+        )
 
     def _construct(self) -> None:
         """Build everything; to be called when the threads are there."""
@@ -249,19 +287,25 @@ class LocalBackend(Backend):
 
     @abstractmethod
     def _cut_off(self, late: NDArray[np.int64], timeout: float) -> None:
-        """These slots gave no answer in time: `_lose` their rooms, and all that are stuck with them, and replace a stuck thread."""
+        """These slots gave no answer in time: `_lose` their rooms, and all that are stuck with them, and
+        replace a stuck thread.
+        """
 
-    # -- the contract ------------------------------------------------------------------------------------------------------------------------
+    # -- the contract ----------------------------------------------------------------------------------------
 
     def post(self, slots: NDArray[np.int64], commands: Commands) -> None:
-        orders: list[Order] = [order for order in self._split(slots) if not order[0].abandoned]  # of those that are, the next wait tells
+        orders: list[Order] = [
+            order for order in self._split(slots) if not order[0].abandoned
+        ]  # of those that are, the next wait tells
         for desk, own in _by_desk(orders):
             desk.load(own, commands)
         if self._fresh and self._sequence == 1:  # the first post after that which built
             self._surroundings.look()
         self._ask(Kind.RUN, orders)
 
-    def wait(self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None) -> tuple[NDArray[np.int64], list[Fault]]:
+    def wait(
+        self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None
+    ) -> tuple[NDArray[np.int64], list[Fault]]:
         ready, faults = self._settle(slots, timeout, min_ready)
         if self._fresh:
             self._fresh = False
@@ -300,10 +344,14 @@ class LocalBackend(Backend):
             with self._surroundings.watch("while they were closed"):
                 self._finalizer()
 
-    # -- waiting -----------------------------------------------------------------------------------------------------------------------------
+    # -- waiting ---------------------------------------------------------------------------------------------
 
-    def _settle(self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None) -> tuple[NDArray[np.int64], list[Fault]]:
-        """Wait until all of these slots, or `min_ready`, are settled: (those that have their answer, the faults of those that are lost)."""
+    def _settle(
+        self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None
+    ) -> tuple[NDArray[np.int64], list[Fault]]:
+        """Wait until all of these slots, or `min_ready`, are settled: (those that have their answer, the
+        faults of those that are lost).
+        """
         self._check_open()
         deadline = time.monotonic() + timeout
         spare = 0 if min_ready is None else max(0, len(slots) - min_ready)
@@ -325,7 +373,9 @@ class LocalBackend(Backend):
         if not lost.any():
             return (np.setdiff1d(slots, waiting) if len(waiting) else slots), []
         numbers = dict.fromkeys(self._room_of[slots[lost]].tolist())
-        faults = {id(fault): fault for fault in (self._faults[number] for number in numbers) if fault is not None}
+        faults = {
+            id(fault): fault for fault in (self._faults[number] for number in numbers) if fault is not None
+        }
         return np.setdiff1d(slots[~lost], waiting), list(faults.values())
 
     def _read(self, letters: Sequence[Letter]) -> None:
@@ -380,7 +430,9 @@ def stack_text(frames: Sequence[tuple[Any, int]]) -> str:
 
 
 def _shut_down(executors: list[Any], rooms: list[Room], timeout: float) -> None:
-    """Let every thread end, and wait for all of them until one common deadline; one that hangs is left behind."""
+    """Let every thread end, and wait for all of them until one common deadline; one that hangs is left
+    behind.
+    """
     deadline = time.monotonic() + timeout
     for room in rooms:
         room.abandoned = True
@@ -389,5 +441,9 @@ def _shut_down(executors: list[Any], rooms: list[Room], timeout: float) -> None:
     for executor in executors:
         executor.thread.join(max(0.0, deadline - time.monotonic()))
         if executor.thread.is_alive():
-            _log.warning("%s still runs an environment after %g s: it is left behind, and ends when that returns.", executor.thread.name, timeout)
+            _log.warning(
+                "%s still runs an environment after %g s: it is left behind, and ends when that returns.",
+                executor.thread.name,
+                timeout,
+            )
     executors.clear()

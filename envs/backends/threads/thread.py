@@ -18,13 +18,17 @@ from utils.machine import available_cores
 
 
 class _Worker:
-    """A thread and its orders. It knows its rooms and the mailbox, never the backend, so that a forgotten backend can close itself."""
+    """A thread and its orders. It knows its rooms and the mailbox, never the backend, so that a forgotten
+    backend can close itself.
+    """
 
     def __init__(self, number: int, mail: Mailbox) -> None:
         self.number = number
         self.orders: SimpleQueue[tuple[Kind, Room, NDArray[np.int64], int] | None] = SimpleQueue()
         self.doing: NDArray[np.int64] | None = None
-        self.thread = threading.Thread(target=self._live, args=(mail,), name=f"environments of thread {number}", daemon=True)
+        self.thread = threading.Thread(
+            target=self._live, args=(mail,), name=f"environments of thread {number}", daemon=True
+        )
         self.thread.start()
 
     def hang_up(self) -> None:
@@ -39,7 +43,9 @@ class _Worker:
         rooms: list[Room] = []
         while (order := self.orders.get()) is not None:
             kind, room, slots, sequence = order
-            if room.abandoned or (kind is not Kind.BUILD and room.host is None):  # lost, or failed before: the trainer knows, or is being told
+            if room.abandoned or (
+                kind is not Kind.BUILD and room.host is None
+            ):  # lost, or failed before: the trainer knows, or is being told
                 continue
             rooms = [room, *(one for one in rooms if one.host is not None)] if kind is Kind.BUILD else rooms
             self.doing = slots
@@ -68,12 +74,26 @@ def _carry_out(kind: Kind, room: Room, slots: NDArray[np.int64], sequence: int) 
 class ThreadBackend(LocalBackend):
     """Threads with an even part of every group each; what a thread is told it does in order.
 
-    One thread alone still has a use: with two groups it steps one (with the family's own threads) while the trainer acts for the other.
+    One thread alone still has a use: with two groups it steps one (with the family's own threads) while the
+    trainer acts for the other.
     """
 
-    def __init__(self, blocks: Sequence[Block], layout: Layout, *, num_workers: int, num_groups: int = 1, config: BackendConfig) -> None:
+    def __init__(
+        self,
+        blocks: Sequence[Block],
+        layout: Layout,
+        *,
+        num_workers: int,
+        num_groups: int = 1,
+        config: BackendConfig,
+    ) -> None:
         segments = segments_of(blocks, num_workers, num_groups)
-        super().__init__([segment.blocks for segment in segments], layout, config.threads or (1 if num_workers > 1 else available_cores()), config)
+        super().__init__(
+            [segment.blocks for segment in segments],
+            layout,
+            config.threads or (1 if num_workers > 1 else available_cores()),
+            config,
+        )
         self._worker_of = [segment.worker for segment in segments]
         self._workers: list[_Worker] = self._executors
         self._workers += [_Worker(number, self._mail) for number in range(num_workers)]
@@ -97,6 +117,14 @@ class ThreadBackend(LocalBackend):
             lost = tuple(slot for room in rooms for slot in room.slots)
             doing = worker.doing
             culprits = late[np.isin(late, lost)] if doing is None else doing
-            self._lose(rooms, Fault(tuple(culprits.tolist()), f"gave no answer within {timeout:g} s", worker.where_it_is(), lost))
+            self._lose(
+                rooms,
+                Fault(
+                    tuple(culprits.tolist()),
+                    f"gave no answer within {timeout:g} s",
+                    worker.where_it_is(),
+                    lost,
+                ),
+            )
             worker.hang_up()
             self._workers[number] = _Worker(number, self._mail)

@@ -1,6 +1,8 @@
-"""The arena: rows and actions of all slots in one piece of anonymous shared memory, placed alike by the trainer and by its workers.
+"""The arena: rows and actions of all slots in one piece of anonymous shared memory, placed alike by the
+trainer and by its workers.
 
-It has no name in /dev/shm or anywhere else, so the kernel frees it with the last process that maps it: nothing can leak, whoever is killed.
+It has no name in /dev/shm or anywhere else, so the kernel frees it with the last process that maps it:
+nothing can leak, whoever is killed.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ ALIGNMENT = 64
 class Arena:
     """Rows and actions in shared memory; a worker opens the trainer's by its file descriptor.
 
-    The mapping lives as long as any of its arrays: rows that somebody still holds stay readable after everything is closed.
+    The mapping lives as long as any of its arrays: rows that somebody still holds stay readable after
+    everything is closed.
     """
 
     def __init__(self, layout: Layout, num_slots: int, descriptor: int | None = None) -> None:
@@ -38,7 +41,9 @@ class Arena:
         self.actions: NDArray[Any] = place.actions(layout, num_slots)
 
     def close(self) -> None:
-        """Close the descriptor, which only starting workers need (also those that start in another's place); the memory stays."""
+        """Close the descriptor, which only starting workers need (also those that start in another's place);
+        the memory stays.
+        """
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -72,7 +77,9 @@ class _Placer:
 
 
 def _reserve(num_bytes: int) -> int:
-    """A descriptor of zeroed memory that has no name. Reserved now: a lack of memory is an error here, not a SIGBUS in mid-run."""
+    """A descriptor of zeroed memory that has no name. Reserved now: a lack of memory is an error here, not a
+    SIGBUS in mid-run.
+    """
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("retrial-rows")
     else:

@@ -1,4 +1,6 @@
-"""How actions and rows get from one process to the other: through shared memory, or in the messages themselves."""
+"""How actions and rows get from one process to the other: through shared memory, or in the messages
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,10 @@ class SentRows(Carrier):
         self.rows = layout.allocate(num_slots)
         own = layout.part(self.rows, 0, num_slots)
         obs = list(own.obs.values()) if isinstance(own.obs, dict) else [own.obs]
-        self._arrays = [(array, _bytes_per_slot(array)) for array in (*obs, own.reward, own.terminated, own.truncated, own.info)]
+        self._arrays = [
+            (array, _bytes_per_slot(array))
+            for array in (*obs, own.reward, own.terminated, own.truncated, own.info)
+        ]
         self._published: NDArray[Any] = self.rows.prev_action
         self.action_bytes = _bytes_per_slot(self._published)
         self.reply_bytes = sum(size for _, size in self._arrays)
@@ -101,7 +106,9 @@ class SentRows(Carrier):
         return self._published[slots].tobytes()
 
     def actions(self, slots: Slots, enclosed: bytes | bytearray) -> NDArray[Any]:
-        return np.frombuffer(bytearray(enclosed), self._published.dtype).reshape(-1, *self._published.shape[1:])
+        return np.frombuffer(bytearray(enclosed), self._published.dtype).reshape(
+            -1, *self._published.shape[1:]
+        )
 
     def pack(self, slots: Slots) -> bytes:
         return b"".join(array[slots].tobytes() for array, _ in self._arrays)

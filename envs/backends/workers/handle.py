@@ -20,7 +20,17 @@ from envs.backends.base import Fault, Segment
 from envs.backends.workers.carriers import Carrier
 from envs.backends.workers.isolation import kill_group
 from envs.backends.workers.launch import Child, hang_up
-from envs.backends.workers.messages import CHUNK, REPLY, REQUEST, SHAPE, TEXT_LIMIT, FrameReader, Kind, Status, token_of
+from envs.backends.workers.messages import (
+    CHUNK,
+    REPLY,
+    REQUEST,
+    SHAPE,
+    TEXT_LIMIT,
+    FrameReader,
+    Kind,
+    Status,
+    token_of,
+)
 from envs.base import Slots
 
 PICTURE_LIMIT = 1 << 28
@@ -40,7 +50,9 @@ class Post(NamedTuple):
 
 
 class WorkerHandle:
-    """A worker's place: its slots, and the process that is in it now; the next one there is of the next generation."""
+    """A worker's place: its slots, and the process that is in it now; the next one there is of the next
+    generation.
+    """
 
     def __init__(self, number: int, segments: list[Segment], carrier: Carrier) -> None:
         self.number, self.segments, self._carrier = number, segments, carrier
@@ -79,9 +91,20 @@ class WorkerHandle:
         """Its process."""
         return (self.child.process.pid if self.child else None) or 0
 
-    # -- asking --------------------------------------------------------------------------------------------------------------------------
+    # -- asking ----------------------------------------------------------------------------------------------
 
-    def ask(self, sequence: int, kind: Kind, segment: int, slots: Slots, body: bytes, timeout: float, *, steps: int = 0, resets: int = 0) -> None:
+    def ask(
+        self,
+        sequence: int,
+        kind: Kind,
+        segment: int,
+        slots: Slots,
+        body: bytes,
+        timeout: float,
+        *,
+        steps: int = 0,
+        resets: int = 0,
+    ) -> None:
         """Send a request about these slots; one that is lost is asked nothing."""
         if self.fault is not None:
             return
@@ -101,7 +124,9 @@ class WorkerHandle:
             self._send_rest(memoryview(frame)[sent:], timeout)
 
     def _send_rest(self, rest: memoryview, timeout: float) -> None:
-        """Write the rest of a long request, reading meanwhile: the worker may be writing a long reply, and both pipes may be full."""
+        """Write the rest of a long request, reading meanwhile: the worker may be writing a long reply, and
+        both pipes may be full.
+        """
         poll, deadline = select.poll(), time.monotonic() + timeout
         poll.register(self._child.requests, select.POLLOUT)
         poll.register(self._child.replies, select.POLLIN)
@@ -124,7 +149,7 @@ class WorkerHandle:
         assert self.child is not None
         return self.child
 
-    # -- listening -----------------------------------------------------------------------------------------------------------------------
+    # -- listening -------------------------------------------------------------------------------------------
 
     def listen(self, milliseconds: int) -> bool:
         """Wait so long for an answer, or for the end; whether anything came."""
@@ -159,7 +184,9 @@ class WorkerHandle:
         if status == Status.DONE:
             self._carrier.unpack(post.slots, body)
         elif status == Status.PICTURE:
-            self.picture = np.frombuffer(body, np.uint8, offset=SHAPE.size).reshape(SHAPE.unpack_from(body)).copy()
+            self.picture = (
+                np.frombuffer(body, np.uint8, offset=SHAPE.size).reshape(SHAPE.unpack_from(body)).copy()
+            )
         else:
             facts = json.loads(bytes(body))
             asked = _numbers(post.slots)
@@ -187,7 +214,7 @@ class WorkerHandle:
         if self.fault is None and not self._child.process.is_alive():
             self.bury()
 
-    # -- the end -------------------------------------------------------------------------------------------------------------------------
+    # -- the end ---------------------------------------------------------------------------------------------
 
     def due(self, timeout: float) -> float:
         """When the answer that it owes is late: its time begins when it has answered everything before."""
@@ -196,7 +223,9 @@ class WorkerHandle:
     def give_up_waiting(self, timeout: float) -> None:
         """End a worker that is late: were it used again, its late reply would be taken for the next one."""
         stack = self._where_it_hangs()
-        waited = timeout or round(time.monotonic() - self._since, 1)  # without a time-out somebody else has watched the clock
+        waited = timeout or round(
+            time.monotonic() - self._since, 1
+        )  # without a time-out somebody else has watched the clock
         self.lose(f"gave no answer within {waited:g} s", stack)
 
     def lose(self, sentence: str, trace: str = "", culprits: tuple[int, ...] = ()) -> None:
@@ -255,7 +284,11 @@ class WorkerHandle:
                 break
             text += more
         _, found, stack = text.partition(b"Stack (most recent call first):\n")
-        return f"It was stopped here (most recent call first):\n{stack.decode(errors='replace')}" if found else ""
+        return (
+            f"It was stopped here (most recent call first):\n{stack.decode(errors='replace')}"
+            if found
+            else ""
+        )
 
     def _obituary(self) -> str:
         """How it died."""
@@ -272,7 +305,9 @@ class WorkerHandle:
 
 
 def _numbers(slots: Slots) -> tuple[int, ...]:
-    return tuple(range(slots.start, slots.stop)) if isinstance(slots, slice) else tuple(np.sort(slots).tolist())
+    return (
+        tuple(range(slots.start, slots.stop)) if isinstance(slots, slice) else tuple(np.sort(slots).tolist())
+    )
 
 
 def milliseconds(deadline: float) -> int:

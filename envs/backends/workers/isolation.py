@@ -1,4 +1,6 @@
-"""What a worker is not: interactive, threaded, logging, trusted with secrets, or longer-lived than its trainer."""
+"""What a worker is not: interactive, threaded, logging, trusted with secrets, or longer-lived than its
+trainer.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ import psutil
 from utils.stop_signal import ENDINGS
 
 PR_SET_PDEATHSIG = 1
-SINGLE_THREAD: dict[str, str] = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
+SINGLE_THREAD: dict[str, str] = dict.fromkeys(
+    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
+)
 """Workers are the parallelism: threads inside each of them would only fight for the same cores."""
 _SECRET_WORDS = {"KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL"}
 _SECRET_ENDS = ("APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE")
@@ -26,7 +30,9 @@ _SECRET_STARTS = ("AWS_",)
 _SECRET_NAMES = ("SSH_AUTH_SOCK",)
 
 trainer_ends: set[int] = set()
-"""Descriptors of this process that a forked worker must not keep: a copy of a pipe's end would hide the death of the one who holds it."""
+"""Descriptors of this process that a forked worker must not keep: a copy of a pipe's end would hide the death
+of the one who holds it.
+"""
 
 
 class _Place:
@@ -41,7 +47,9 @@ def inside_worker() -> bool:
 
 
 def secret_variables() -> list[str]:
-    """The environment variables whose names say that an environment, which is anybody's code, should not see them."""
+    """The environment variables whose names say that an environment, which is anybody's code, should not see
+    them.
+    """
     return [name for name in os.environ if is_secret(name)]
 
 
@@ -57,7 +65,9 @@ def is_secret(name: str) -> bool:
 
 
 def isolate(own: Iterable[int], tells_where: int, dies_with_parent: bool) -> None:
-    """Make this process a worker that keeps only these descriptors of the trainer's; asked by SIGUSR1 it writes its stack to `tells_where`."""
+    """Make this process a worker that keeps only these descriptors of the trainer's; asked by SIGUSR1 it
+    writes its stack to `tells_where`.
+    """
     _Place.inside = True
     # They reach the whole group; the trainer decides when its workers stop, after its checkpoint.
     for number in ENDINGS:
@@ -72,10 +82,13 @@ def isolate(own: Iterable[int], tells_where: int, dies_with_parent: bool) -> Non
     for descriptor in trainer_ends - set(own):
         os.close(descriptor)
     trainer_ends.clear()
-    # After a deadline the trainer asks a hung worker where it is; this answer works even while the GIL is held.
+    # After a deadline the trainer asks a hung worker where it is; this answer works even while the GIL is
+    # held.
     if hasattr(faulthandler, "register"):
         faulthandler.register(signal.SIGUSR1, file=tells_where, all_threads=False)
-    if hasattr(os, "SCHED_BATCH"):  # or each worker, woken by its request, would interrupt the trainer that is still writing the others'
+    if hasattr(
+        os, "SCHED_BATCH"
+    ):  # or each worker, woken by its request, would interrupt the trainer that is still writing the others'
         with suppress(PermissionError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     if dies_with_parent:
@@ -84,8 +97,11 @@ def isolate(own: Iterable[int], tells_where: int, dies_with_parent: bool) -> Non
 
 
 def _die_with_parent() -> None:
-    """Let the kernel kill this process when the trainer dies, even while it hangs; otherwise the end of the pipe stops it."""
-    # A forkserver's child holds a copy of the pipe by which the forkserver, its parent for the kernel, notices the trainer's death.
+    """Let the kernel kill this process when the trainer dies, even while it hangs; otherwise the end of the
+    pipe stops it.
+    """
+    # A forkserver's child holds a copy of the pipe by which the forkserver, its parent for the kernel,
+    # notices the trainer's death.
     server: Any = getattr(forkserver, "_forkserver", None)
     alive = getattr(server, "_forkserver_alive_fd", None)
     if alive is not None:
@@ -101,10 +117,12 @@ def _die_with_parent() -> None:
 def _lead_a_group() -> None:
     """Be a process group of one's own, so that what an environment starts is killed together with its worker.
 
-    No session of its own: Linux would then weigh its share of a core against the trainer's whole session. And only where the kernel watches
-    over the worker: otherwise a SIGKILL to the trainer's group must reach it.
+    No session of its own: Linux would then weigh its share of a core against the trainer's whole session. And
+    only where the kernel watches over the worker: otherwise a SIGKILL to the trainer's group must reach it.
     """
-    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # a background group may write to the terminal, whatever `stty tostop` says
+    signal.signal(
+        signal.SIGTTOU, signal.SIG_IGN
+    )  # a background group may write to the terminal, whatever `stty tostop` says
     with suppress(OSError):
         os.setpgid(0, 0)
 
@@ -112,8 +130,8 @@ def _lead_a_group() -> None:
 def kill_group(pid: int, *, reaped: bool) -> None:
     """End whatever is left of the group that a worker led.
 
-    Where nobody holds the number of a worker that has been `reaped`, somebody else may have it by now; a group of that number without a
-    process of that number is what the worker left behind.
+    Where nobody holds the number of a worker that has been `reaped`, somebody else may have it by now; a
+    group of that number without a process of that number is what the worker left behind.
     """
     with suppress(ProcessLookupError, PermissionError):
         if not (reaped and psutil.pid_exists(pid)):

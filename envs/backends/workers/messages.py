@@ -1,4 +1,6 @@
-"""The messages between trainer and workers: a fixed header each, then raw bytes; how they are written, and read however a pipe cuts them."""
+"""The messages between trainer and workers: a fixed header each, then raw bytes; how they are written, and
+read however a pipe cuts them.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,17 @@ from enum import IntEnum
 from typing import Any
 
 REQUEST = struct.Struct("<QIIIIQ")
-"""token, kind, segment (as its worker counts them), slots to step, slots to reset, bytes that follow: those slots as int64, their actions,
-the tasks of the resets, the seeds of the resets; or a pickled blueprint"""
+"""token, kind, segment (as its worker counts them), slots to step, slots to reset, bytes that follow: those
+slots as int64, their actions, the tasks of the resets, the seeds of the resets; or a pickled blueprint
+"""
 REPLY = struct.Struct("<QIQ")
 """token of the request, status, bytes that follow: rows, the JSON text of an error, or a picture"""
 SHAPE = struct.Struct("<III")
 """height, width and channels, before the bytes of a picture"""
 CHUNK = 1 << 16
-"""What one read asks for. (A larger buffer would be mapped and unmapped by the allocator at every read, which costs more than the read.)"""
+"""What one read asks for. (A larger buffer would be mapped and unmapped by the allocator at every read, which
+costs more than the read.)
+"""
 TEXT_LIMIT = 60_000
 """bytes of an error's text: it fits into a pipe, so that no worker blocks on telling it"""
 
@@ -59,7 +64,8 @@ class FrameReader:
         self._missing = memoryview(b"")
 
     def receive(self) -> list[Frame]:
-        """Read once: the messages that are now complete. An `EOFError` if nobody can write any more, a `ValueError` if one is beyond the limit.
+        """Read once: the messages that are now complete. An `EOFError` if nobody can write any more, a
+        `ValueError` if one is beyond the limit.
 
         Where the descriptor does not block, nothing to read is no message.
         """

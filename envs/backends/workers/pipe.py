@@ -1,6 +1,8 @@
-"""The pipe backend: the workers of the process backend with the rows in their messages, for what does not fit shared memory, and as a baseline.
+"""The pipe backend: the workers of the process backend with the rows in their messages, for what does not fit
+shared memory, and as a baseline.
 
-With a worker per slot it is the layout that most libraries have: one process per environment, and a pipe to each.
+With a worker per slot it is the layout that most libraries have: one process per environment, and a pipe to
+each.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What runs in a worker process: shard hosts, told what to do through one pipe, answering through another.
 
-The messages are those of `frames.py`; actions and rows travel as the blueprint's carrier says. The trainer never unpickles what a worker
-wrote, since unpickling runs whatever the bytes say.
+The messages are those of `frames.py`; actions and rows travel as the blueprint's carrier says. The trainer
+never unpickles what a worker wrote, since unpickling runs whatever the bytes say.
 """
 
 from __future__ import annotations
@@ -23,20 +23,34 @@ from numpy.typing import NDArray
 from envs.backends.base import Block, ShardHost, shorten
 from envs.backends.workers.carriers import Carrier
 from envs.backends.workers.isolation import isolate
-from envs.backends.workers.messages import REPLY, REQUEST, SHAPE, TEXT_LIMIT, Frame, FrameReader, Kind, Status, write_whole
+from envs.backends.workers.messages import (
+    REPLY,
+    REQUEST,
+    SHAPE,
+    TEXT_LIMIT,
+    Frame,
+    FrameReader,
+    Kind,
+    Status,
+    write_whole,
+)
 from envs.base import Layout, SlotError
 
 
 @dataclass(frozen=True)
 class Link:
-    """The worker's descriptors: shared memory (or -1), requests, replies. Under forkserver and spawn they are sent along when it is started."""
+    """The worker's descriptors: shared memory (or -1), requests, replies. Under forkserver and spawn they are
+    sent along when it is started.
+    """
 
     memory: int
     requests: int
     replies: int
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _received, tuple(reduction.DupFd(one) if one >= 0 else None for one in (self.memory, self.requests, self.replies))
+        return _received, tuple(
+            reduction.DupFd(one) if one >= 0 else None for one in (self.memory, self.requests, self.replies)
+        )
 
 
 def _received(*handles: Any) -> Link:
@@ -81,16 +95,22 @@ class Hosts:
         first = 8 * count
         middle = first + self._carrier.action_bytes * num_steps
         if num_resets:
-            tasks = np.frombuffer(body, np.float64, num_resets * self._task_dim, middle).reshape(num_resets, self._task_dim)
+            tasks = np.frombuffer(body, np.float64, num_resets * self._task_dim, middle).reshape(
+                num_resets, self._task_dim
+            )
             seeds = np.frombuffer(body, np.uint64, num_resets, middle + tasks.nbytes)
-            host.reset(resets, tasks.copy(), seeds.copy())  # of which an environment may keep parts, or write into them
+            host.reset(
+                resets, tasks.copy(), seeds.copy()
+            )  # of which an environment may keep parts, or write into them
         if num_steps:
             host.step(steps, self._carrier.actions(steps, body[first:middle]))
         return self._carrier.pack(slots)
 
     def picture(self, segment: int, body: bytes | bytearray) -> bytes:
         """A picture of one slot, with its shape before it."""
-        pixels = np.ascontiguousarray(self._hosts[segment].render(int(np.frombuffer(body, np.int64)[0])), np.uint8)
+        pixels = np.ascontiguousarray(
+            self._hosts[segment].render(int(np.frombuffer(body, np.int64)[0])), np.uint8
+        )
         return SHAPE.pack(*pixels.shape) + pixels.tobytes()
 
     def close(self) -> None:
@@ -170,13 +190,25 @@ def requests(descriptor: int) -> Iterator[Frame]:
 
 
 def describe_error(error: BaseException) -> bytes:
-    """An error as JSON of at most 64 kB: its type, message and traceback as text, and the slot if it names one."""
+    """An error as JSON of at most 64 kB: its type, message and traceback as text, and the slot if it names
+    one.
+    """
     report = traceback.TracebackException.from_exception(error)
-    message, trace = str(report), [part if len(part) < 4000 else f"{part[:4000]}...\n" for part in report.format()]
+    message, trace = (
+        str(report),
+        [part if len(part) < 4000 else f"{part[:4000]}...\n" for part in report.format()],
+    )
     slot = error.slot if isinstance(error, SlotError) else None
     for room in (24_000, 12_000, 5_000):
-        facts = {"type": type(error).__name__, "message": shorten(message, room // 3), "traceback": shorten("".join(trace), room), "slot": slot}
+        facts = {
+            "type": type(error).__name__,
+            "message": shorten(message, room // 3),
+            "traceback": shorten("".join(trace), room),
+            "slot": slot,
+        }
         text = json.dumps(facts, ensure_ascii=False).encode(errors="backslashreplace")
         if len(text) <= TEXT_LIMIT:
             return text
-    return json.dumps({"type": type(error).__name__[:100], "message": "", "traceback": "", "slot": slot}).encode()
+    return json.dumps(
+        {"type": type(error).__name__[:100], "message": "", "traceback": "", "slot": slot}
+    ).encode()

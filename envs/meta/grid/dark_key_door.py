@@ -35,22 +35,28 @@ class DarkKeyDoorConfig(EnvConfig):
     max_rollouts_per_task: int = option(10, "k: episodes of one task in a trial", low=1)
     max_episode_steps: int = option(50, "H: environment steps in an episode", low=1)
     size: int = option(9, "rows and columns of the room", low=2, high=100)
-    start: RoomStart = option(RoomStart.random, "random: in a cell that belongs to the task; corner: in (0, 0)")
-    shuffle_actions: bool = option(False, "what the five actions do is part of the task: a permutation of them")
+    start: RoomStart = option(
+        RoomStart.random, "random: in a cell that belongs to the task; corner: in (0, 0)"
+    )
+    shuffle_actions: bool = option(
+        False, "what the five actions do is part of the task: a permutation of them"
+    )
 
 
 class DarkKeyDoor(TaskFamily):
     """A dark room with a hidden key and a hidden door, which only opens with the key.
 
-    Task: [start x, start y, key x, key y, door x, door y], independent uniform cells of the 9 x 9 room, so that they may coincide; with
-    shuffle_actions five more numbers, which move each action makes (in the order below). Observation: [x / 9, y / 9, has the key, t / H], t the
-    steps of this episode. Action: down, left, up, right, stay; walls stop. Reward: 1 for the key, when a step ends on its cell, and 1 for the
-    door, when a later step ends on its cell. Terminated: when the door is opened. H=50, k=10. Info: success (the door is open). No quantity
-    lags.
+    Task: [start x, start y, key x, key y, door x, door y], independent uniform cells of the 9 x 9 room, so
+    that they may coincide; with shuffle_actions five more numbers, which move each action makes (in the order
+    below). Observation: [x / 9, y / 9, has the key, t / H], t the steps of this episode. Action: down, left,
+    up, right, stay; walls stop. Reward: 1 for the key, when a step ends on its cell, and 1 for the door, when
+    a later step ends on its cell. Terminated: when the door is opened. H=50, k=10. Info: success (the door is
+    open). No quantity lags.
 
-    Published as the dark room with key and door of AMAGO: start=random in its comparison of agents, start=corner in its comparison with
-    Algorithm Distillation. There a trial is 500 steps, so that who opens the door sooner plays more episodes; here it is k=10 episodes, at most
-    500 steps and a return of 20, and only the discount asks for haste. The variant that shows the cells is `oracle`. The splits are disjoint.
+    Published as the dark room with key and door of AMAGO: start=random in its comparison of agents,
+    start=corner in its comparison with Algorithm Distillation. There a trial is 500 steps, so that who opens
+    the door sooner plays more episodes; here it is k=10 episodes, at most 500 steps and a return of 20, and
+    only the discount asks for haste. The variant that shows the cells is `oracle`. The splits are disjoint.
     """
 
     Config = DarkKeyDoorConfig
@@ -66,7 +72,9 @@ class DarkKeyDoor(TaskFamily):
             task_dim=11 if config.shuffle_actions else 6,
             info_names=("success",),
             split=Split.disjoint,
-            reference=_REFERENCES.get(config.start) if (config.size, config.max_episode_steps) == (9, 50) else None,
+            reference=_REFERENCES.get(config.start)
+            if (config.size, config.max_episode_steps) == (9, 50)
+            else None,
             success="success",
         )
 
@@ -85,7 +93,9 @@ class DarkKeyDoor(TaskFamily):
     def make_shard(self, num_slots: int, threads: int = 1) -> DarkKeyDoorShard:
         return DarkKeyDoorShard(num_slots, self.config)
 
-    def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[np.int64]:
+    def oracle_action(
+        self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
         """To the key, then to the door, first along x, then along y."""
         assert isinstance(obs, np.ndarray)
         here = np.rint(obs[:, :2] * float(self.config.size))
@@ -101,14 +111,20 @@ class DarkKeyDoorShard(Shard):
     def __init__(self, num_slots: int, config: DarkKeyDoorConfig) -> None:
         self._num_slots = num_slots
         self._size, self._horizon = config.size, config.max_episode_steps
-        self._start, self._key, self._door, self._position = (np.zeros((num_slots, 2), np.int64) for _ in range(4))
+        self._start, self._key, self._door, self._position = (
+            np.zeros((num_slots, 2), np.int64) for _ in range(4)
+        )
         self._moves = np.tile(np.arange(len(MOVES)), (num_slots, 1))
         self._has_key = np.zeros(num_slots, np.bool_)
         self._time = np.zeros(num_slots, np.int64)
 
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
         """Back to the start of the task, without the key."""
-        self._position[slots], self._key[slots], self._door[slots] = tasks[:, :2], tasks[:, 2:4], tasks[:, 4:6]
+        self._position[slots], self._key[slots], self._door[slots] = (
+            tasks[:, :2],
+            tasks[:, 2:4],
+            tasks[:, 4:6],
+        )
         if tasks.shape[1] > 6:
             self._moves[slots] = tasks[:, 6:]
         self._has_key[slots] = False
@@ -120,7 +136,9 @@ class DarkKeyDoorShard(Shard):
         """Walk, and pick up or open what is there."""
         at = index_of(slots, self._num_slots)
         move = self._moves[slots, settled_choices(actions, slots, len(MOVES))]
-        position = self._position[at] = np.minimum(np.maximum(self._position[at] + MOVES[move], 0), self._size - 1)
+        position = self._position[at] = np.minimum(
+            np.maximum(self._position[at] + MOVES[move], 0), self._size - 1
+        )
         had = self._has_key[at].copy()
         found = ~had & _same(position, self._key[at])
         opened = had & _same(position, self._door[at])
@@ -154,5 +172,8 @@ def _same(cells: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.boo
     return (cells[:, 0] == others[:, 0]) & (cells[:, 1] == others[:, 1])
 
 
-_REFERENCES = {RoomStart.random: Reference(oracle=2.0, random=0.25), RoomStart.corner: Reference(oracle=2.0, random=0.235)}
+_REFERENCES = {
+    RoomStart.random: Reference(oracle=2.0, random=0.25),
+    RoomStart.corner: Reference(oracle=2.0, random=0.235),
+}
 """Shuffled actions make no difference to either policy."""

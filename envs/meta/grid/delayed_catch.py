@@ -29,25 +29,29 @@ class DelayedCatchConfig(EnvConfig):
 
     family: str = "DelayedCatch"
     max_rollouts_per_task: int = option(1, "k: episodes of one task in a trial", low=1)
-    max_episode_steps: int = option(0, "H: environment steps in an episode; 0: as many as the runs take", low=0)
+    max_episode_steps: int = option(
+        0, "H: environment steps in an episode; 0: as many as the runs take", low=0
+    )
     runs: int = option(40, "R: balls in an episode, each of seven rows", low=1, high=1000)
 
 
 class DelayedCatch(TaskFamily):
     """Balls to catch, one after another, and the reward for all of them at the very end.
 
-    A ball falls through the seven rows of a 7 x 7 board, a row in a step; the paddle moves in the bottom row. In the step after a ball has
-    reached the bottom the next one appears on top and the paddle somewhere else, whatever the action. Balls start in column 0 to 5 and paddles
-    in column 1 to 4, uniform, so every ball can be caught.
+    A ball falls through the seven rows of a 7 x 7 board, a row in a step; the paddle moves in the bottom row.
+    In the step after a ball has reached the bottom the next one appears on top and the paddle somewhere else,
+    whatever the action. Balls start in column 0 to 5 and paddles in column 1 to 4, uniform, so every ball can
+    be caught.
 
-    Task: there is one, [0]; what differs is drawn from the seed of the episode. Observation: the flattened board, 49 numbers, row by row from
-    the top: -1 where the ball is, 1 where the paddle is (it hides a ball that it catches), else 0. Action: 0 left, 1 stay, 2 right. Reward: at
-    the last step the number of balls caught, until then 0. Terminated: when the last ball is down, after H = 7 (R - 1) + 6 steps (R=40: 279);
-    a smaller `max_episode_steps` cuts the episode before its reward. k=1. Info: balls caught so far (which the observation does not tell),
-    success (all R of them). No quantity lags.
+    Task: there is one, [0]; what differs is drawn from the seed of the episode. Observation: the flattened
+    board, 49 numbers, row by row from the top: -1 where the ball is, 1 where the paddle is (it hides a ball
+    that it catches), else 0. Action: 0 left, 1 stay, 2 right. Reward: at the last step the number of balls
+    caught, until then 0. Terminated: when the last ball is down, after H = 7 (R - 1) + 6 steps (R=40: 279); a
+    smaller `max_episode_steps` cuts the episode before its reward. k=1. Info: balls caught so far (which the
+    observation does not tell), success (all R of them). No quantity lags.
 
-    Published as Delayed Catch-R, with R in 5, 10, 20, 40 (`runs`), to measure credit assignment over long delays. The splits share the one
-    task.
+    Published as Delayed Catch-R, with R in 5, 10, 20, 40 (`runs`), to measure credit assignment over long
+    delays. The splits share the one task.
     """
 
     Config = DelayedCatchConfig
@@ -75,7 +79,9 @@ class DelayedCatch(TaskFamily):
     def make_shard(self, num_slots: int, threads: int = 1) -> DelayedCatchShard:
         return DelayedCatchShard(num_slots, self.config.runs)
 
-    def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[np.int64]:
+    def oracle_action(
+        self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
         """Under the ball, as fast as possible; the ball is always seen, so nobody has to know anything."""
         assert isinstance(obs, np.ndarray)
         ball = np.argmin(obs, axis=1) % SIZE
@@ -129,7 +135,12 @@ class DelayedCatchShard(Shard):
         self._write(at, slots, height, ball, paddle)
 
     def _write(
-        self, at: NDArray[np.int64] | slice, slots: NDArray[np.int64], height: NDArray[np.int64], ball: NDArray[np.int64], paddle: NDArray[np.int64]
+        self,
+        at: NDArray[np.int64] | slice,
+        slots: NDArray[np.int64],
+        height: NDArray[np.int64],
+        ball: NDArray[np.int64],
+        paddle: NDArray[np.int64],
     ) -> None:
         obs = self.rows.obs
         assert isinstance(obs, np.ndarray)

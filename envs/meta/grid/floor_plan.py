@@ -1,4 +1,6 @@
-"""Walking on a grid: floor plans drawn in text, and the shard of those who walk on one; what the navigation families share."""
+"""Walking on a grid: floor plans drawn in text, and the shard of those who walk on one; what the navigation
+families share.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,12 @@ ACTION_SPACE = spaces.Discrete(len(MOVES))
 
 
 class FloorPlan:
-    """Cells and the moves between them. In the drawing, `.` is a cell, `|` a cell with walls on its left and right, all else is wall.
+    """Cells and the moves between them. In the drawing, `.` is a cell, `|` a cell with walls on its left and
+    right, all else is wall.
 
-    A cell's number counts along the rows of the drawing's box from its lower left corner; `places[number]` is its (x, y), with `origin` the
-    lower left corner's; `after[number * 5 + action]` is the cell after an action: a walk into a wall stays where it is.
+    A cell's number counts along the rows of the drawing's box from its lower left corner; `places[number]` is
+    its (x, y), with `origin` the lower left corner's; `after[number * 5 + action]` is the cell after an
+    action: a walk into a wall stays where it is.
     """
 
     def __init__(self, drawing: tuple[str, ...], origin: tuple[int, int] = (0, 0)) -> None:
@@ -51,11 +55,15 @@ class FloorPlan:
     def obs_space(self) -> spaces.Box:
         """The space of (x, y)."""
         low = np.array(self.origin, np.float32)
-        return spaces.Box(low, low + np.array([self.width - 1, self.height - 1], np.float32), dtype=np.float32)
+        return spaces.Box(
+            low, low + np.array([self.width - 1, self.height - 1], np.float32), dtype=np.float32
+        )
 
 
 class WalkShard(Shard, ABC):
-    """Slots that walk on a floor plan: they see their (x, y), start where `start` says, and nothing ends their episodes."""
+    """Slots that walk on a floor plan: they see their (x, y), start where `start` says, and nothing ends
+    their episodes.
+    """
 
     def __init__(self, num_slots: int, plan: FloorPlan, start: tuple[int, int]) -> None:
         self._num_slots = num_slots
@@ -102,7 +110,9 @@ class WalkShard(Shard, ABC):
 
 
 def walk_to(cell: NDArray[np.float64], goal: NDArray[np.float64]) -> NDArray[np.int64]:
-    """[n] the actions that bring walkers at (x, y) nearer to their goals: along x first, then along y, then stay."""
+    """[n] the actions that bring walkers at (x, y) nearer to their goals: along x first, then along y, then
+    stay.
+    """
     right, up = (goal[:, axis] - cell[:, axis] for axis in (0, 1))
     upwards = np.where(up > 0, UP, np.where(up < 0, DOWN, STAY))
     return np.where(right > 0, RIGHT, np.where(right < 0, LEFT, upwards))

@@ -18,7 +18,9 @@ START = (0, 0)
 
 
 class GridVariant(Enum):
-    """`plain`; `show` the goal as the first observation of every episode; `dense`, a reward that falls with the distance; `hall` with doors."""
+    """`plain`; `show` the goal as the first observation of every episode; `dense`, a reward that falls with
+    the distance; `hall` with doors.
+    """
 
     plain = "plain"
     show = "show"
@@ -33,7 +35,10 @@ class GridNaviConfig(EnvConfig):
     family: str = "GridNavi"
     max_rollouts_per_task: int = option(4, "k: episodes of one task in a trial", low=1)
     max_episode_steps: int = option(15, "H: environment steps in an episode", low=1)
-    variant: GridVariant = option(GridVariant.plain, "plain; show: the goal is the first observation; dense: - distance / size; hall: with doors")
+    variant: GridVariant = option(
+        GridVariant.plain,
+        "plain; show: the goal is the first observation; dense: - distance / size; hall: with doors",
+    )
     size: int = option(5, "cells along a side of the grid, or along the hall", low=3, high=100)
     door_every: int = option(1, "of variant=hall: a door above every so many cells", low=1)
 
@@ -45,13 +50,15 @@ class GridNavi(TaskFamily):
     the cell (x, y), from (0, 0) in every episode. Action: stay, up, right, down, left; a walk out of the grid stays. Reward: 1 on the goal, else
     -0.1, of the cell after the step. H=15, k=4. The episode never ends by itself. Info: the Manhattan distance to the goal, success (on it now).
 
-    variant=show: the first observation of every episode is the goal. variant=dense: beside the goal the reward is minus the Manhattan distance
-    divided by `size`. variant=hall: a corridor (0, 0) to (size - 1, 0) with a door (x, 1) above every `door_every`-th cell but the first; the goal
-    is behind one of them; a door is entered by up from below and left by down only.
+    variant=show: the first observation of every episode is the goal. variant=dense: beside the goal the
+    reward is minus the Manhattan distance divided by `size`. variant=hall: a corridor (0, 0) to (size - 1, 0)
+    with a door (x, 1) above every `door_every`-th cell but the first; the goal is behind one of them; a door
+    is entered by up from below and left by down only.
 
-    Published as GridNavi-v0 of VariBAD (the defaults); GridNavi-show_start, GridNavi-dense, Grid7-15 (size=7) and Hall-L60H200 (variant=hall,
-    size=60, H=200) of hyper. We depart: there show_start shows the goal in place of the start's cell whenever a step ends there and not after a
-    reset, here in the first row of every episode. Its other halls, which pay 0.1 for the first look behind a door in a trial, are not offered.
+    Published as GridNavi-v0 of VariBAD (the defaults); GridNavi-show_start, GridNavi-dense, Grid7-15 (size=7)
+    and Hall-L60H200 (variant=hall, size=60, H=200) of hyper. We depart: there show_start shows the goal in
+    place of the start's cell whenever a step ends there and not after a reset, here in the first row of every
+    episode. Its other halls, which pay 0.1 for the first look behind a door in a trial, are not offered.
     """
 
     Config = GridNaviConfig
@@ -61,9 +68,13 @@ class GridNavi(TaskFamily):
     def __init__(self, config: GridNaviConfig) -> None:
         super().__init__(config)
         if config.variant is GridVariant.hall and config.door_every >= config.size:
-            raise OptionError(f"GridNavi: a hall of size={config.size} with door_every={config.door_every} has no door.")
+            raise OptionError(
+                f"GridNavi: a hall of size={config.size} with door_every={config.door_every} has no door."
+            )
         if config.variant is not GridVariant.hall and config.door_every != 1:
-            raise OptionError(f"GridNavi: door_every={config.door_every} is of the hall's doors: it needs variant=hall.")
+            raise OptionError(
+                f"GridNavi: door_every={config.door_every} is of the hall's doors: it needs variant=hall."
+            )
         self._plan = _plan_of(config)
         self._goals = _goals_of(config)
         known = (config.variant, config.size, config.max_episode_steps, config.door_every)
@@ -85,13 +96,17 @@ class GridNavi(TaskFamily):
     def make_shard(self, num_slots: int, threads: int = 1) -> GridNaviShard:
         return GridNaviShard(num_slots, self._plan, self.config)
 
-    def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[np.int64]:
+    def oracle_action(
+        self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
         assert isinstance(obs, np.ndarray)
         cell = obs[:, :2].astype(np.float64)
         if self.config.variant is GridVariant.show:
             shown = (cell == task).all(axis=1) & (info[:, 0] > 0)
             cell[shown] = START
-        behind_a_wrong_door = (cell[:, 1] > 0) & (cell[:, 0] != task[:, 0]) & (self.config.variant is GridVariant.hall)
+        behind_a_wrong_door = (
+            (cell[:, 1] > 0) & (cell[:, 0] != task[:, 0]) & (self.config.variant is GridVariant.hall)
+        )
         return walk_to(cell, np.where(behind_a_wrong_door[:, None], cell * (1.0, 0.0), task))
 
 
@@ -131,8 +146,12 @@ def _plan_of(config: GridNaviConfig) -> FloorPlan:
 def _goals_of(config: GridNaviConfig) -> NDArray[np.float64]:
     """[G, 2] the cells where a goal can be."""
     if config.variant is GridVariant.hall:
-        return np.array([(x, 1) for x in range(config.door_every, config.size, config.door_every)], np.float64)
-    return np.array([(x, y) for y in range(config.size) for x in range(config.size) if max(x, y) > 1], np.float64)
+        return np.array(
+            [(x, 1) for x in range(config.door_every, config.size, config.door_every)], np.float64
+        )
+    return np.array(
+        [(x, y) for y in range(config.size) for x in range(config.size) if max(x, y) > 1], np.float64
+    )
 
 
 _REFERENCES: dict[tuple[GridVariant, int, int, int], Reference] = {
@@ -143,4 +162,6 @@ _REFERENCES: dict[tuple[GridVariant, int, int, int], Reference] = {
     (GridVariant.plain, 7, 15, 1): Reference(oracle=9.01, random=-1.34),
     (GridVariant.hall, 60, 200, 1): Reference(oracle=167.0, random=-18.4),
 }
-"""Returns of one episode with the published settings, measured over 20,000 tasks with `oracle_action` and with uniform actions."""
+"""Returns of one episode with the published settings, measured over 20,000 tasks with `oracle_action` and
+with uniform actions.
+"""

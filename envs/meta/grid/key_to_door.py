@@ -50,18 +50,22 @@ class KeyToDoorConfig(PixelRoomConfig):
 
 
 class KeyToDoor(TaskFamily):
-    """A key that is found in a first room opens a door in a third; in the second, for a long time, there are apples to eat.
+    """A key that is found in a first room opens a door in a third; in the second, for a long time, there are
+    apples to eat.
 
-    Task: the key's row and column, one of 10 cells, equally often. Observation: an image of 5 x 5 pixels around the player, uint8, in a room of
-    7 x 11 cells. Action: north, south, west, east; into a wall, nobody moves. An episode has three rooms, left after 15, D and 10 steps.
-    The first: the player starts in one of 10 cells, beyond a passage from the key, and takes the key by touching it (which is seen, for a step,
-    as a white lamp in the wall). The second: 10 apples in a random choice of 22 cells; an eaten one is back 21 steps later. The third: a door
-    two steps north of the start, closed to those without the key. Reward: 1 for an apple, 5 for the door, once. Start and apples are drawn
-    anew in every episode. H = 25 + D = 85, k = 1. The end of the last room is `terminated`, as the game is over then.
-    Info: time, row, column, apples (a sum of 2^place), success (the door was opened), key (was taken). Split: shared.
+    Task: the key's row and column, one of 10 cells, equally often. Observation: an image of 5 x 5 pixels
+    around the player, uint8, in a room of 7 x 11 cells. Action: north, south, west, east; into a wall, nobody
+    moves. An episode has three rooms, left after 15, D and 10 steps. The first: the player starts in one of
+    10 cells, beyond a passage from the key, and takes the key by touching it (which is seen, for a step, as a
+    white lamp in the wall). The second: 10 apples in a random choice of 22 cells; an eaten one is back 21
+    steps later. The third: a door two steps north of the start, closed to those without the key. Reward: 1
+    for an apple, 5 for the door, once. Start and apples are drawn anew in every episode. H = 25 + D = 85, k =
+    1. The end of the last room is `terminated`, as the game is over then. Info: time, row, column, apples (a
+    sum of 2^place), success (the door was opened), key (was taken). Split: shared.
 
-    Published as Key-to-Door of Synthetic Returns, in the version of Memory-RL (5 for the door; apple_steps=60 to 500; an optimum of about
-    28 at 60, as given there). The oracle knows the key's place and sees all apples, but not when eaten ones come back.
+    Published as Key-to-Door of Synthetic Returns, in the version of Memory-RL (5 for the door; apple_steps=60
+    to 500; an optimum of about 28 at 60, as given there). The oracle knows the key's place and sees all
+    apples, but not when eaten ones come back.
     """
 
     Config = KeyToDoorConfig
@@ -77,23 +81,33 @@ class KeyToDoor(TaskFamily):
             action_space=ACTION_SPACE,
             task_dim=2,
             info_names=(*INFO_NAMES, "key"),
-            reference=_REFERENCES.get(config.apple_steps) if self.config.max_episode_steps >= horizon else None,
+            reference=_REFERENCES.get(config.apple_steps)
+            if self.config.max_episode_steps >= horizon
+            else None,
             success="success",
         )
 
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
-        return KEY_PLACES[split_choices(rng, n, tuple(range(len(KEY_PLACES))), split).astype(np.int64)].astype(np.float64)
+        return KEY_PLACES[
+            split_choices(rng, n, tuple(range(len(KEY_PLACES))), split).astype(np.int64)
+        ].astype(np.float64)
 
     def make_shard(self, num_slots: int, threads: int = 1) -> KeyToDoorShard:
         return KeyToDoorShard(num_slots, (SEARCH, self.config.apple_steps, OPENING))
 
-    def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[np.int64]:
+    def oracle_action(
+        self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
         """To the key through the middle of the passage, to the apples, to the door."""
         time, row, column = info[:, 0], info[:, 1], info[:, 2]
         beyond = row > 3
         aim = np.where(beyond, np.clip(task[:, 1], 4, 6), task[:, 1])
         to_key = steps_to(task[:, 0] - row, aim - column, vertical_first=row == 3)
-        return np.where(time < SEARCH, to_key, np.where(time < SEARCH + self.config.apple_steps, apple_action(info), NORTH))
+        return np.where(
+            time < SEARCH,
+            to_key,
+            np.where(time < SEARCH + self.config.apple_steps, apple_action(info), NORTH),
+        )
 
 
 class KeyToDoorShard(PixelRoomShard):
@@ -104,7 +118,9 @@ class KeyToDoorShard(PixelRoomShard):
         self._key = np.zeros(num_slots, np.bool_)
         self._lit = np.zeros(num_slots, np.bool_)
 
-    def enter_first(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], draws: NDArray[np.float64]) -> None:
+    def enter_first(
+        self, slots: NDArray[np.int64], tasks: NDArray[np.float64], draws: NDArray[np.float64]
+    ) -> None:
         start = STARTS[(draws * len(STARTS)).astype(np.int64)]
         key = np.rint(tasks).astype(np.int64)
         self.enter(slots, _FIRST_ROOM, cell(start[:, 0], start[:, 1]))
@@ -136,4 +152,6 @@ class KeyToDoorShard(PixelRoomShard):
 
 
 _REFERENCES = {60: Reference(oracle=27.1, random=5.53)}
-"""Returns of one episode by the steps in the apple room, measured over 20,000 tasks with `oracle_action` and with uniform actions."""
+"""Returns of one episode by the steps in the apple room, measured over 20,000 tasks with `oracle_action` and
+with uniform actions.
+"""

@@ -35,22 +35,31 @@ class MetaFrozenLakeConfig(EnvConfig):
     max_rollouts_per_task: int = option(10, "k: episodes of one task in a trial", low=1)
     max_episode_steps: int = option(0, "H: environment steps in an episode; 0: size times size", low=0)
     size: int = option(5, "N: rows and columns of the lake", low=3, high=32)
-    frozen: float = option(0.8, "how likely each cell is frozen, before lakes without a way to the goal are refused", low=0.65, high=0.95)
-    holes: Holes = option(Holes.end, "end: a hole ends the episode; recover: it costs 0.1 and one stays where one was")
+    frozen: float = option(
+        0.8,
+        "how likely each cell is frozen, before lakes without a way to the goal are refused",
+        low=0.65,
+        high=0.95,
+    )
+    holes: Holes = option(
+        Holes.end, "end: a hole ends the episode; recover: it costs 0.1 and one stays where one was"
+    )
 
 
 class MetaFrozenLake(TaskFamily):
     """The way over a frozen lake full of hidden holes, a new lake for every task.
 
-    Task: the N x N cells, 1 for a hole and 0 for ice, cell (x, y) at number N x + y. Each cell is ice with probability 0.8; start (0, 0) and
-    goal (N-1, N-1) always are, and maps in which no way leads from one to the other are drawn again. Observation: the position (x / N, y / N).
-    Action: stay, x + 1, x - 1, y + 1, y - 1; the shore stops, and nothing slips. Reward: 1 on the goal, else 0 (holes=recover: -0.1 for a step
-    into a hole, which leads nowhere). Terminated: on the goal, and in a hole unless holes=recover. H = N^2, k=10. Info: success (on the goal).
-    No quantity lags.
+    Task: the N x N cells, 1 for a hole and 0 for ice, cell (x, y) at number N x + y. Each cell is ice with
+    probability 0.8; start (0, 0) and goal (N-1, N-1) always are, and maps in which no way leads from one to
+    the other are drawn again. Observation: the position (x / N, y / N). Action: stay, x + 1, x - 1, y + 1, y
+    - 1; the shore stops, and nothing slips. Reward: 1 on the goal, else 0 (holes=recover: -0.1 for a step
+    into a hole, which leads nowhere). Terminated: on the goal, and in a hole unless holes=recover. H = N^2,
+    k=10. Info: success (on the goal). No quantity lags.
 
-    Published as MetaFrozenLake of AMAGO, size=5, with holes=end or recover. There the observation also tells the number of the attempt and
-    whether it has just begun, where here the new-episode flag stands beside it; and there an attempt has no limit of its own steps. Its hard
-    mode (noise on the position, swapped axes, ice that breaks behind one) is not offered. The splits are disjoint.
+    Published as MetaFrozenLake of AMAGO, size=5, with holes=end or recover. There the observation also tells
+    the number of the attempt and whether it has just begun, where here the new-episode flag stands beside it;
+    and there an attempt has no limit of its own steps. Its hard mode (noise on the position, swapped axes,
+    ice that breaks behind one) is not offered. The splits are disjoint.
     """
 
     Config = MetaFrozenLakeConfig
@@ -88,7 +97,9 @@ class MetaFrozenLake(TaskFamily):
     def make_shard(self, num_slots: int, threads: int = 1) -> MetaFrozenLakeShard:
         return MetaFrozenLakeShard(num_slots, self.config)
 
-    def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[np.int64]:
+    def oracle_action(
+        self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
         """A shortest way to the goal: to the first neighbour that is nearer."""
         assert isinstance(obs, np.ndarray)
         size = self.config.size
@@ -134,7 +145,9 @@ class MetaFrozenLakeShard(Shard):
         rows.obs[at] = position / self._size  # pyright: ignore[reportArgumentType, reportCallIssue] - a Box, not a Dict
 
     def render(self, slot: int) -> NDArray[np.uint8]:
-        """The start on top left, x downwards; holes in red, the goal in green, the one who walks in dark blue."""
+        """The start on top left, x downwards; holes in red, the goal in green, the one who walks in dark
+        blue.
+        """
         colours = np.full((self._size, self._size, 3), GROUND, np.uint8)
         colours[self._hole[slot].reshape(self._size, self._size)] = DANGER
         colours[-1, -1] = GOAL
@@ -147,7 +160,9 @@ FAR = 10_000
 
 
 def steps_to_goal(tasks: NDArray[np.float64], size: int) -> NDArray[np.int64]:
-    """[n, size * size] how many steps each cell of these lakes is away from the goal; FAR for holes and where no way leads."""
+    """[n, size * size] how many steps each cell of these lakes is away from the goal; FAR for holes and where
+    no way leads.
+    """
     ice = np.zeros((len(tasks), size + 2, size + 2), np.bool_)
     ice[:, 1:-1, 1:-1] = tasks.reshape(-1, size, size) == 0.0
     steps = np.full(ice.shape, FAR)
@@ -172,4 +187,7 @@ def _remembered(tasks: bytes, size: int) -> NDArray[np.int64]:
     return steps_to_goal(np.frombuffer(tasks).reshape(-1, size**2), size)
 
 
-_REFERENCES = {Holes.end: Reference(oracle=1.0, random=0.011), Holes.recover: Reference(oracle=1.0, random=-0.232)}
+_REFERENCES = {
+    Holes.end: Reference(oracle=1.0, random=0.011),
+    Holes.recover: Reference(oracle=1.0, random=-0.232),
+}

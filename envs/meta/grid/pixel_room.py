@@ -1,4 +1,6 @@
-"""Three rooms seen through a window of 5 x 5 pixels, with apples to eat in the second: what KeyToDoor and PassiveVisualMatch share."""
+"""Three rooms seen through a window of 5 x 5 pixels, with apples to eat in the second: what KeyToDoor and
+PassiveVisualMatch share.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +21,54 @@ from utils.seeding import uniforms
 NORTH, SOUTH, WEST, EAST = range(4)
 
 ROWS, COLUMNS, SIGHT = 7, 11, 2
-"""Of a room; and how many cells the player sees on each side of itself, which is also the width of the edge around a stored room."""
+"""Of a room; and how many cells the player sees on each side of itself, which is also the width of the edge
+around a stored room.
+"""
 WIDTH, CELLS = COLUMNS + 2 * SIGHT, (ROWS + 2 * SIGHT) * (COLUMNS + 2 * SIGHT)
 MOVES = np.array([-WIDTH, WIDTH, -1, 1])
 WINDOW = (np.arange(-SIGHT, SIGHT + 1)[:, None] * WIDTH + np.arange(-SIGHT, SIGHT + 1)).ravel()
 CENTRE = len(WINDOW) // 2
 
-GROUND, EDGE, WALL, LAMP, DOOR, CUE, PLAYER, APPLE, KEY, OPEN_DOOR, COLOURED_DOOR = 0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12
-"""What can be in a cell. CUE and COLOURED_DOOR are the first of three each: red, green, blue. From EDGE to the last CUE nobody passes; from
-APPLE on, entering a cell does something."""
+GROUND, EDGE, WALL, LAMP, DOOR, CUE, PLAYER, APPLE, KEY, OPEN_DOOR, COLOURED_DOOR = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    8,
+    9,
+    10,
+    11,
+    12,
+)
+"""What can be in a cell. CUE and COLOURED_DOOR are the first of three each: red, green, blue. From EDGE to
+the last CUE nobody passes; from APPLE on, entering a cell does something.
+"""
 
 _CUE_COLOURS = [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
 _GROUND, _DOOR = (204, 204, 204), (134, 206, 235)
 PALETTE = np.array(
-    [_GROUND, _GROUND, (25, 25, 25), (255, 255, 255), _DOOR, *_CUE_COLOURS, (228, 148, 109), (140, 178, 0), (159, 81, 44), _DOOR, *_CUE_COLOURS],
+    [
+        _GROUND,
+        _GROUND,
+        (25, 25, 25),
+        (255, 255, 255),
+        _DOOR,
+        *_CUE_COLOURS,
+        (228, 148, 109),
+        (140, 178, 0),
+        (159, 81, 44),
+        _DOOR,
+        *_CUE_COLOURS,
+    ],
     np.uint8,
 )
 
 APPLES, RESPAWN, NEVER = 10, 20, 2**40
-"""Apples in the room; an apple is back when more than `RESPAWN` steps have passed since it was eaten; the time at which no apple was eaten."""
+"""Apples in the room; an apple is back when more than `RESPAWN` steps have passed since it was eaten; the
+time at which no apple was eaten.
+"""
 
 OBS_SPACE = spaces.Dict({"image": spaces.Box(0, 255, (2 * SIGHT + 1, 2 * SIGHT + 1, 3), np.uint8)})
 ACTION_SPACE = spaces.Discrete(4)
@@ -52,8 +83,14 @@ class PixelRoomConfig(EnvConfig):
     """Options of the families with three rooms."""
 
     max_rollouts_per_task: int = option(1, "k: episodes of one task in a trial", low=1)
-    max_episode_steps: int = option(0, "H: time limit of an episode; 0: as long as the three rooms take; a smaller one hides the last", low=0)
-    apple_steps: int = option(60, "D: steps in the room with the apples, between what is to be remembered and what it is for", low=1)
+    max_episode_steps: int = option(
+        0,
+        "H: time limit of an episode; 0: as long as the three rooms take; a smaller one hides the last",
+        low=0,
+    )
+    apple_steps: int = option(
+        60, "D: steps in the room with the apples, between what is to be remembered and what it is for", low=1
+    )
 
 
 def cell(row: Any, column: Any) -> Any:
@@ -72,17 +109,21 @@ def room(walls: list[Box], floors: list[Box]) -> NDArray[np.uint8]:
 
 APPLE_ROOM = room([(0, 0, 6, 10)], [(1, 1, 5, 9)])
 APPLE_START = (5, 5)
-APPLE_PLACES = np.array([(r, c) for r in range(1, 6) for c in range(1, 10) if (r + c) % 2 == 0 and (r, c) != APPLE_START])
+APPLE_PLACES = np.array(
+    [(r, c) for r in range(1, 6) for c in range(1, 10) if (r + c) % 2 == 0 and (r, c) != APPLE_START]
+)
 """[22, 2] where apples can be: every other cell."""
 
 _APPLE_CELLS = cell(APPLE_PLACES[:, 0], APPLE_PLACES[:, 1])
 
 
 class PixelRoomShard(Shard, ABC):
-    """Slots of a game of three rooms, each left after a fixed number of steps; a subclass furnishes the first and the last.
+    """Slots of a game of three rooms, each left after a fixed number of steps; a subclass furnishes the first
+    and the last.
 
-    Info: the time, the player's row and column, the apples that can be eaten now as a sum of 2^place over `APPLE_PLACES`, and whether what the
-    last room is about has succeeded. The end of the last room is the end of the game: `terminated`.
+    Info: the time, the player's row and column, the apples that can be eaten now as a sum of 2^place over
+    `APPLE_PLACES`, and whether what the last room is about has succeeded. The end of the last room is the end
+    of the game: `terminated`.
     """
 
     def __init__(self, num_slots: int, steps: tuple[int, int, int]) -> None:
@@ -95,8 +136,12 @@ class PixelRoomShard(Shard, ABC):
         self._success = np.zeros(num_slots, np.bool_)
 
     @abstractmethod
-    def enter_first(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], draws: NDArray[np.float64]) -> None:
-        """Furnish the first room of an episode and place the player (`enter`); `draws` [n] is uniform in [0, 1)."""
+    def enter_first(
+        self, slots: NDArray[np.int64], tasks: NDArray[np.float64], draws: NDArray[np.float64]
+    ) -> None:
+        """Furnish the first room of an episode and place the player (`enter`); `draws` [n] is uniform in [0,
+        1).
+        """
 
     @abstractmethod
     def enter_last(self, slots: NDArray[np.int64]) -> None:
@@ -109,7 +154,9 @@ class PixelRoomShard(Shard, ABC):
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
         """Into the first room."""
         draws = uniforms(seeds, 1 + len(APPLE_PLACES))
-        self._apples[slots] = np.argsort(draws[:, 1:], axis=1, kind="stable")[:, :APPLES]  # the first ten of a shuffled list
+        self._apples[slots] = np.argsort(draws[:, 1:], axis=1, kind="stable")[
+            :, :APPLES
+        ]  # the first ten of a shuffled list
         self._time[slots] = 0
         self._success[slots] = False
         self.enter_first(slots, tasks, draws[:, 0])
@@ -152,14 +199,17 @@ class PixelRoomShard(Shard, ABC):
             self.rows.reward[slots[things]] = self.touch(slots[things], here[things])
 
     def _change_rooms(self, slots: NDArray[np.int64], time: NDArray[np.int64]) -> None:
-        # The last row of a room is the first one of the next: nobody sees what the last step in a room changed there.
+        # The last row of a room is the first one of the next: nobody sees what the last step in a room
+        # changed there.
         if len(entering := slots[time == self._until[0]]):
             self.enter(entering, APPLE_ROOM, np.int64(cell(*APPLE_START)))
             self._room[entering[:, None], _APPLE_CELLS[self._apples[entering]]] = APPLE
         if len(entering := slots[time == self._until[1]]):
             self.enter_last(entering)
 
-    def enter(self, slots: NDArray[np.int64], furnished: NDArray[np.uint8], start: NDArray[np.int64] | np.int64) -> None:
+    def enter(
+        self, slots: NDArray[np.int64], furnished: NDArray[np.uint8], start: NDArray[np.int64] | np.int64
+    ) -> None:
         """Put these slots into a room, at a cell."""
         self._room[slots] = furnished
         self._cell[slots] = start
@@ -173,7 +223,9 @@ class PixelRoomShard(Shard, ABC):
         rows.obs["image"][at] = PALETTE[symbols].reshape(-1, 2 * SIGHT + 1, 2 * SIGHT + 1, 3)
         among_apples = (time >= self._until[0]) & (time < self._until[1])
         apples = np.sum((1 << self._apples[at]) * (self._eaten[at] == NEVER), axis=1) * among_apples
-        for column, value in enumerate((time, here // WIDTH - SIGHT, here % WIDTH - SIGHT, apples, self._success[at])):
+        for column, value in enumerate(
+            (time, here // WIDTH - SIGHT, here % WIDTH - SIGHT, apples, self._success[at])
+        ):
             rows.info[at, column] = value
 
     def render(self, slot: int) -> NDArray[np.uint8]:
@@ -183,11 +235,15 @@ class PixelRoomShard(Shard, ABC):
         return tiles(PALETTE[symbols].reshape(-1, WIDTH, 3)[SIGHT:-SIGHT, SIGHT:-SIGHT])
 
 
-# -- scripted play ---------------------------------------------------------------------------------------------------------------------------
+# -- scripted play -------------------------------------------------------------------------------------------
 
 
-def steps_to(row: NDArray[Any], column: NDArray[Any], *, vertical_first: NDArray[np.bool_] | bool) -> NDArray[np.int64]:
-    """[n] the next action of one who still has to go so many rows down and columns to the right; NORTH where it is there."""
+def steps_to(
+    row: NDArray[Any], column: NDArray[Any], *, vertical_first: NDArray[np.bool_] | bool
+) -> NDArray[np.int64]:
+    """[n] the next action of one who still has to go so many rows down and columns to the right; NORTH where
+    it is there.
+    """
     vertical = np.where(row > 0, SOUTH, NORTH)
     horizontal = np.where(column > 0, EAST, WEST)
     return np.where((row != 0) & vertical_first | (column == 0), vertical, horizontal)
@@ -198,7 +254,9 @@ _REMOTENESS = np.abs(APPLE_PLACES - (3, 5)).sum(axis=1)
 
 
 def apple_action(info: NDArray[np.float64]) -> NDArray[np.int64]:
-    """[n] towards the nearest apple, of several the one farthest from the middle: it is the one that no later way leads past."""
+    """[n] towards the nearest apple, of several the one farthest from the middle: it is the one that no later
+    way leads past.
+    """
     ripe = (info[:, 3].astype(np.int64)[:, None] >> np.arange(len(APPLE_PLACES)) & 1) > 0
     offset = APPLE_PLACES[None] - info[:, None, 1:3]
     distance = np.abs(offset).sum(axis=2)

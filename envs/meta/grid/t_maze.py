@@ -1,4 +1,6 @@
-"""The T-maze, passive and active: a cue that decides, at the end of a long corridor, on which side the goal is."""
+"""The T-maze, passive and active: a cue that decides, at the end of a long corridor, on which side the goal
+is.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ MOVES_Y = np.array([0, 1, 0, -1])
 
 
 class Penalty(Enum):
-    """What costs 1/L on the way: `lagging`, a step that ends behind the pace; `wrong_action`, one that is no step to the right; or nothing."""
+    """What costs 1/L on the way: `lagging`, a step that ends behind the pace; `wrong_action`, one that is no
+    step to the right; or nothing.
+    """
 
     lagging = "lagging"
     wrong_action = "wrong_action"
@@ -35,9 +39,15 @@ class TMazePassiveConfig(EnvConfig):
 
     family: str = "TMazePassive"
     max_rollouts_per_task: int = option(1, "k: episodes of one task in a trial", low=1)
-    max_episode_steps: int = option(0, "H: time limit of an episode; 0: the length + 1 that the task has; a smaller one hides the goal", low=0)
+    max_episode_steps: int = option(
+        0,
+        "H: time limit of an episode; 0: the length + 1 that the task has; a smaller one hides the goal",
+        low=0,
+    )
     length: int = option(100, "L: steps from the start of the corridor to the junction", low=1)
-    penalty: Penalty = option(Penalty.lagging, "what costs 1/L: lagging, to be behind the pace; wrong_action, not to go right; none")
+    penalty: Penalty = option(
+        Penalty.lagging, "what costs 1/L: lagging, to be behind the pace; wrong_action, not to go right; none"
+    )
 
 
 @dataclass
@@ -45,7 +55,11 @@ class TMazeActiveConfig(TMazePassiveConfig):
     """Options of TMazeActive; the defaults are the active T-maze of Memory-RL with a corridor of 20."""
 
     family: str = "TMazeActive"
-    max_episode_steps: int = option(0, "H: time limit of an episode; 0: the length + 3 that the task has; a smaller one hides the goal", low=0)
+    max_episode_steps: int = option(
+        0,
+        "H: time limit of an episode; 0: the length + 3 that the task has; a smaller one hides the goal",
+        low=0,
+    )
     length: int = option(20, "L: steps from the start to the junction", low=1)
 
 
@@ -59,9 +73,10 @@ class TMazePassive(TaskFamily):
     -1/L whenever x < t, where t counts the steps. H = L + 1, k = 1. The last step is `terminated`, as it is the game that is over and not a
     clock that ran out; `max_episode_steps` may cut an episode short. Info: time t, x, y, success (the reward at the end). Optimal return: 1.
 
-    Published as the passive T-maze of Memory-RL (length=50 to 1500). There a step to the left or up, once, is punished at all later steps, which
-    makes random exploration hopeless; penalty=wrong_action is the one of AMAGO, where a step costs 1/L only if its own action is not right.
-    The two cues are all the tasks there are, so the splits are shared.
+    Published as the passive T-maze of Memory-RL (length=50 to 1500). There a step to the left or up, once, is
+    punished at all later steps, which makes random exploration hopeless; penalty=wrong_action is the one of
+    AMAGO, where a step costs 1/L only if its own action is not right. The two cues are all the tasks there
+    are, so the splits are shared.
     """
 
     Config: ClassVar[type[EnvConfig]] = TMazePassiveConfig
@@ -75,7 +90,9 @@ class TMazePassive(TaskFamily):
         (100, Penalty.lagging): Reference(oracle=1.0, random=-0.997),
         (100, Penalty.wrong_action): Reference(oracle=1.0, random=-0.75),
     }
-    """Returns of one episode by length (that of the YAML, the default) and penalty (Memory-RL's, AMAGO's), measured over 20,000 tasks."""
+    """Returns of one episode by length (that of the YAML, the default) and penalty (Memory-RL's, AMAGO's),
+    measured over 20,000 tasks.
+    """
 
     def __init__(self, config: TMazePassiveConfig) -> None:
         self.horizon = config.length + 2 * self.oracle_length + 1
@@ -97,23 +114,30 @@ class TMazePassive(TaskFamily):
     def make_shard(self, num_slots: int, threads: int = 1) -> TMazeShard:
         return TMazeShard(num_slots, self.config.length, self.oracle_length, self.config.penalty)
 
-    def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[np.int64]:
-        """To the right, also into the junction's wall, until the last step: no other way is free of all penalties."""
+    def oracle_action(
+        self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        """To the right, also into the junction's wall, until the last step: no other way is free of all
+        penalties.
+        """
         return np.where(info[:, 0] < self.horizon - 1, RIGHT, np.where(task[:, 0] > 0, UP, DOWN))
 
 
 class TMazeActive(TMazePassive):
     """A cue, one cell behind the start of a corridor, says on which side of its far end the goal is.
 
-    As TMazePassive, but whoever wants the cue has to fetch it: an episode starts at x = 1, the cue is at x = 0 and is seen there at the first
-    visit only, the junction is at x = L + 1, and there are the two steps more that it takes to go and see.
-    Task: the cue, 1 or -1, equally often: the goal's side y. Observation: [0, cue] at the first visit of x = 0, else [0, 0] in the corridor,
-    [1, y] at the junction and in the goal cells. Action: right, up, left, down; into a wall, nobody moves. Reward: at the last step 1 if
-    y = cue, at the others -1/L whenever x < t - 1, where t counts the steps. H = L + 3, k = 1; the last step is `terminated`.
-    Info: time t, x, y, success (the reward at the end). Optimal return: 1, with and without knowing the task.
+    As TMazePassive, but whoever wants the cue has to fetch it: an episode starts at x = 1, the cue is at x =
+    0 and is seen there at the first visit only, the junction is at x = L + 1, and there are the two steps
+    more that it takes to go and see. Task: the cue, 1 or -1, equally often: the goal's side y. Observation:
+    [0, cue] at the first visit of x = 0, else [0, 0] in the corridor, [1, y] at the junction and in the goal
+    cells. Action: right, up, left, down; into a wall, nobody moves. Reward: at the last step 1 if y = cue, at
+    the others -1/L whenever x < t - 1, where t counts the steps. H = L + 3, k = 1; the last step is
+    `terminated`. Info: time t, x, y, success (the reward at the end). Optimal return: 1, with and without
+    knowing the task.
 
-    Published as the active T-maze of Memory-RL (length=20 to 500); penalty=wrong_action is the one of AMAGO, where a step costs 1/L only if its
-    own action is not right, the first step being free. The splits are shared.
+    Published as the active T-maze of Memory-RL (length=20 to 500); penalty=wrong_action is the one of AMAGO,
+    where a step costs 1/L only if its own action is not right, the first step being free. The splits are
+    shared.
     """
 
     Config = TMazeActiveConfig
@@ -161,7 +185,9 @@ class TMazeShard(Shard):
         self.rows.truncated[at] = False
         self._write(at, done)
 
-    def _punished(self, choices: NDArray[np.int64], x: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _punished(
+        self, choices: NDArray[np.int64], x: NDArray[np.int64], time: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
         if self._penalty is Penalty.lagging:
             return x < time - self._start
         if self._penalty is Penalty.wrong_action:
@@ -179,7 +205,9 @@ class TMazeShard(Shard):
             rows.info[at, column] = value
 
     def render(self, slot: int) -> NDArray[np.uint8]:
-        """The corridor from the left to the right, the cue's cell in yellow, the goal in green, the player in dark blue."""
+        """The corridor from the left to the right, the cue's cell in yellow, the goal in green, the player in
+        dark blue.
+        """
         cells = np.full((3, self._junction + 1, 3), WALL, np.uint8)
         cells[1] = cells[:, -1] = GROUND
         cells[1, 0] = HINT

@@ -1,4 +1,6 @@
-"""TMazeNoise: a T-maze whose cue is drowned in noise that looks like it, or in noise that has to be copied (LN and LS of AMRL)."""
+"""TMazeNoise: a T-maze whose cue is drowned in noise that looks like it, or in noise that has to be copied
+(LN and LS of AMRL).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ SUCCESS, FAILURE, CHECK = 4.0, -3.0, 0.1
 
 
 class NoiseVariant(Enum):
-    """`LN` (long, noise): every action moves on. `LS` (long, short): only the one that copies the noise does, and is paid for it."""
+    """`LN` (long, noise): every action moves on. `LS` (long, short): only the one that copies the noise does,
+    and is paid for it.
+    """
 
     LN = "LN"
     LS = "LS"
@@ -35,27 +39,37 @@ class TMazeNoiseConfig(EnvConfig):
 
     family: str = "TMazeNoise"
     max_rollouts_per_task: int = option(1, "k: episodes of one task in a trial", low=1)
-    max_episode_steps: int = option(0, "H: time limit of an episode; 0: half as many steps again as the length, 150 as published", low=0)
-    variant: NoiseVariant = option(NoiseVariant.LS, "LN: every action moves on; LS: only the one that copies the noise does, for 0.1")
+    max_episode_steps: int = option(
+        0, "H: time limit of an episode; 0: half as many steps again as the length, 150 as published", low=0
+    )
+    variant: NoiseVariant = option(
+        NoiseVariant.LS, "LN: every action moves on; LS: only the one that copies the noise does, for 0.1"
+    )
     length: int = option(100, "cells of the corridor; the last one is where the side is chosen", low=3)
     indicator_at: int = option(1, "the cell where the cue is seen, 0 being the start", low=0)
-    agreement_at: int | None = option(None, "the cell of a second cue: the goal is down where the two agree, up where they differ", low=1)
+    agreement_at: int | None = option(
+        None, "the cell of a second cue: the goal is down where the two agree, up where they differ", low=1
+    )
 
 
 class TMazeNoise(TaskFamily):
-    """A cue in a corridor says on which side of its far end the goal is, among noise that looks like it or has to be copied.
+    """A cue in a corridor says on which side of its far end the goal is, among noise that looks like it or
+    has to be copied.
 
-    Task: the cue, 1 (up) or -1 (down), equally often; with `agreement_at` two of them, and the goal is down where they agree, up where they
-    differ. Observation: [at the start, cue, at the end, noise]: the cue is 0 but in its cell, the noise 1 or -1, drawn anew at every step.
-    Action: left, right, up, down. Every episode starts in cell 0 of `length`. LN: in the corridor every action moves one cell on, at the end
-    left counts as up and right as down. LS: the action that copies the noise (up for 1, down for -1) moves one cell on, any other nowhere; at
-    the end left and right do nothing. Reward: LS 0.1 for a copied noise, but not at the end; both 4 for the right side and -3 for the wrong one,
-    which is where an episode is `terminated`. H = 150 steps for 100 cells, k = 1. Info: time, cell, success (the side was right).
+    Task: the cue, 1 (up) or -1 (down), equally often; with `agreement_at` two of them, and the goal is down
+    where they agree, up where they differ. Observation: [at the start, cue, at the end, noise]: the cue is 0
+    but in its cell, the noise 1 or -1, drawn anew at every step. Action: left, right, up, down. Every episode
+    starts in cell 0 of `length`. LN: in the corridor every action moves one cell on, at the end left counts
+    as up and right as down. LS: the action that copies the noise (up for 1, down for -1) moves one cell on,
+    any other nowhere; at the end left and right do nothing. Reward: LS 0.1 for a copied noise, but not at the
+    end; both 4 for the right side and -3 for the wrong one, which is where an episode is `terminated`. H =
+    150 steps for 100 cells, k = 1. Info: time, cell, success (the side was right).
 
-    Published as T-LN (variant=LN, indicator_at=0), T-LN-P1 (variant=LN), T-LS-P1 (the defaults) and T-LN-P1-A50 (variant=LN, agreement_at=50) of
-    hyper, whose rules these are, after the mazes of AMRL. LN takes `length` steps whatever is done, and its only choice is the last one. The
-    best return is 4 in LN, 4 + 0.1 (length - 1) in LS. Departures: after H steps an episode is truncated, where hyper returned one empty step
-    more and called that its end. The splits are shared.
+    Published as T-LN (variant=LN, indicator_at=0), T-LN-P1 (variant=LN), T-LS-P1 (the defaults) and
+    T-LN-P1-A50 (variant=LN, agreement_at=50) of hyper, whose rules these are, after the mazes of AMRL. LN
+    takes `length` steps whatever is done, and its only choice is the last one. The best return is 4 in LN, 4
+    + 0.1 (length - 1) in LS. Departures: after H steps an episode is truncated, where hyper returned one
+    empty step more and called that its end. The splits are shared.
     """
 
     Config = TMazeNoiseConfig
@@ -63,11 +77,15 @@ class TMazeNoise(TaskFamily):
     config: TMazeNoiseConfig
 
     def __init__(self, config: TMazeNoiseConfig) -> None:
-        super().__init__(replace(config, max_episode_steps=config.max_episode_steps or config.length + config.length // 2))
+        super().__init__(
+            replace(config, max_episode_steps=config.max_episode_steps or config.length + config.length // 2)
+        )
         self._cells = [config.indicator_at] + ([] if config.agreement_at is None else [config.agreement_at])
         inside = range(config.length - 1)
         if any(cell not in inside for cell in self._cells) or len(set(self._cells)) < len(self._cells):
-            raise OptionError(f"TMazeNoise: the cues are at {self._cells}: they need cells of their own below {config.length - 1}, the last one.")
+            raise OptionError(
+                f"TMazeNoise: the cues are at {self._cells}: they need cells of their own below {config.length - 1}, the last one."
+            )
         known = (config.variant, config.length, self.config.max_episode_steps)
         self.spec = EnvSpec(
             name="TMazeNoise",
@@ -85,9 +103,13 @@ class TMazeNoise(TaskFamily):
         return signs.astype(np.float64)
 
     def make_shard(self, num_slots: int, threads: int = 1) -> TMazeNoiseShard:
-        return TMazeNoiseShard(num_slots, self.config.length, self._cells, copying=self.config.variant is NoiseVariant.LS)
+        return TMazeNoiseShard(
+            num_slots, self.config.length, self._cells, copying=self.config.variant is NoiseVariant.LS
+        )
 
-    def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[np.int64]:
+    def oracle_action(
+        self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
         assert isinstance(obs, np.ndarray)
         wanted = np.where(obs[:, 2] > 0, goal_side(task), obs[:, 3])
         return np.where(wanted > 0, UP, DOWN)
@@ -128,7 +150,9 @@ class TMazeNoiseShard(Shard):
         right = chosen & (towards == self._side[at])
         self._cell[at] += moved
         self._time[at] += 1
-        self.rows.reward[at] = np.where(chosen, np.where(right, SUCCESS, FAILURE), CHECK * (moved & self._copying))
+        self.rows.reward[at] = np.where(
+            chosen, np.where(right, SUCCESS, FAILURE), CHECK * (moved & self._copying)
+        )
         self.rows.terminated[at] = chosen
         self.rows.truncated[at] = False
         self._write(at, right)
@@ -138,14 +162,19 @@ class TMazeNoiseShard(Shard):
         assert isinstance(rows.obs, np.ndarray)
         self._noise[at] = np.where(uniforms(episode_seeds(self._seed[at], time), 1)[:, 0] < 0.5, 1, -1)
         rows.obs[at, 0] = cell == 0
-        rows.obs[at, 1] = sum((self._cues[at, i] * (cell == of_cue) for i, of_cue in enumerate(self._cells)), np.zeros(len(cell), np.int64))
+        rows.obs[at, 1] = sum(
+            (self._cues[at, i] * (cell == of_cue) for i, of_cue in enumerate(self._cells)),
+            np.zeros(len(cell), np.int64),
+        )
         rows.obs[at, 2] = cell == self._last
         rows.obs[at, 3] = self._noise[at]
         for column, value in enumerate((time, cell, right)):
             rows.info[at, column] = value
 
     def render(self, slot: int) -> NDArray[np.uint8]:
-        """The corridor from the left to the right, the cues' cells in yellow, the goal in green, the player in dark blue."""
+        """The corridor from the left to the right, the cues' cells in yellow, the goal in green, the player
+        in dark blue.
+        """
         cells = np.full((3, self._last + 1, 3), WALL, np.uint8)
         cells[1] = cells[:, -1] = GROUND
         cells[1, self._cells] = HINT
@@ -163,5 +192,6 @@ _REFERENCES = {
     (NoiseVariant.LS, 100, 150): Reference(oracle=13.9, random=3.75),
     (NoiseVariant.LN, 100, 150): Reference(oracle=4.0, random=0.49),
 }
-"""Returns of one episode with the published settings, wherever the cues are, measured over 20,000 tasks with `oracle_action` and with uniform
-actions."""
+"""Returns of one episode with the published settings, wherever the cues are, measured over 20,000 tasks with
+`oracle_action` and with uniform actions.
+"""

@@ -1,4 +1,6 @@
-"""PassiveVisualMatch: a colour that is shown in the first room says which of three doors to choose in the last."""
+"""PassiveVisualMatch: a colour that is shown in the first room says which of three doors to choose in the
+last.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ DOOR_COLUMNS = np.array([2, 5, 8])
 """Of the red, the green and the blue door, in the last room's row 1."""
 
 _START = (2, 5)
-_CUE_CELLS = np.array([cell(row, column) for row in (1, 2, 3) for column in (4, 5, 6) if (row, column) != _START])
+_CUE_CELLS = np.array(
+    [cell(row, column) for row in (1, 2, 3) for column in (4, 5, 6) if (row, column) != _START]
+)
 _FIRST_ROOM = room([(1, 4, 3, 6)], [(*_START, *_START)])
 _LAST_ROOM = room([(0, 0, 4, 10), (4, 3, 6, 7)], [(1, 1, 3, 9), (4, 4, 5, 6)])
 _LAST_START, _DOOR_CELLS = np.int64(cell(5, 5)), cell(1, DOOR_COLUMNS)
@@ -50,18 +54,21 @@ class PassiveVisualMatchConfig(PixelRoomConfig):
 
 
 class PassiveVisualMatch(TaskFamily):
-    """A colour that is shown in a first room says which of three doors to choose in a third; in the second there are apples to eat.
+    """A colour that is shown in a first room says which of three doors to choose in a third; in the second
+    there are apples to eat.
 
-    Task: the colour, 0 red, 1 green, 2 blue, equally often. Observation: an image of 5 x 5 pixels around the player, uint8, in a room of 7 x 11
-    cells. Action: north, south, west, east; into a wall, nobody moves. An episode has three rooms, left after 15, D and 15 steps. The first:
-    a closed cell, one of whose 8 walls has the colour. The second: 10 apples in a random choice of 22 cells; an eaten one is back 21 steps
-    later. The third: a red, a green and a blue door, from west to east; the first one that is touched is the choice, and the doors are gone.
-    Reward: 1 for an apple, 5 for the door of the colour. The wall of the colour and the apples are drawn anew in every episode. H = 30 + D = 90,
-    k = 1. The end of the last room is `terminated`, as the game is over then. Info: time, row, column, apples (a sum of 2^place),
-    success (the right door was chosen). Split: shared.
+    Task: the colour, 0 red, 1 green, 2 blue, equally often. Observation: an image of 5 x 5 pixels around the
+    player, uint8, in a room of 7 x 11 cells. Action: north, south, west, east; into a wall, nobody moves. An
+    episode has three rooms, left after 15, D and 15 steps. The first: a closed cell, one of whose 8 walls has
+    the colour. The second: 10 apples in a random choice of 22 cells; an eaten one is back 21 steps later. The
+    third: a red, a green and a blue door, from west to east; the first one that is touched is the choice, and
+    the doors are gone. Reward: 1 for an apple, 5 for the door of the colour. The wall of the colour and the
+    apples are drawn anew in every episode. H = 30 + D = 90, k = 1. The end of the last room is `terminated`,
+    as the game is over then. Info: time, row, column, apples (a sum of 2^place), success (the right door was
+    chosen). Split: shared.
 
-    Published as Passive Visual Match of Memory-RL (apple_steps=60 to 1000). Departure: there the order of the three doors is drawn once for
-    every environment that is built, here it is always the same.
+    Published as Passive Visual Match of Memory-RL (apple_steps=60 to 1000). Departure: there the order of the
+    three doors is drawn once for every environment that is built, here it is always the same.
     """
 
     Config = PassiveVisualMatchConfig
@@ -77,7 +84,9 @@ class PassiveVisualMatch(TaskFamily):
             action_space=ACTION_SPACE,
             task_dim=1,
             info_names=INFO_NAMES,
-            reference=_REFERENCES.get(config.apple_steps) if self.config.max_episode_steps >= horizon else None,
+            reference=_REFERENCES.get(config.apple_steps)
+            if self.config.max_episode_steps >= horizon
+            else None,
             success="success",
         )
 
@@ -87,7 +96,9 @@ class PassiveVisualMatch(TaskFamily):
     def make_shard(self, num_slots: int, threads: int = 1) -> PassiveVisualMatchShard:
         return PassiveVisualMatchShard(num_slots, (LOOKING, self.config.apple_steps, CHOOSING))
 
-    def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[np.int64]:
+    def oracle_action(
+        self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
         """To the apples; then north through the passage, along its far side, and north into the door."""
         time, row, column = info[:, 0], info[:, 1], info[:, 2]
         door = DOOR_COLUMNS[task[:, 0].astype(np.int64)]
@@ -102,7 +113,9 @@ class PassiveVisualMatchShard(PixelRoomShard):
         super().__init__(num_slots, steps)
         self._colour = np.zeros(num_slots, np.int64)
 
-    def enter_first(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], draws: NDArray[np.float64]) -> None:
+    def enter_first(
+        self, slots: NDArray[np.int64], tasks: NDArray[np.float64], draws: NDArray[np.float64]
+    ) -> None:
         self._colour[slots] = np.rint(tasks[:, 0])
         self.enter(slots, _FIRST_ROOM, np.int64(cell(*_START)))
         self._room[slots, _CUE_CELLS[(draws * len(_CUE_CELLS)).astype(np.int64)]] = CUE + self._colour[slots]
@@ -118,4 +131,6 @@ class PassiveVisualMatchShard(PixelRoomShard):
 
 
 _REFERENCES = {60: Reference(oracle=27.1, random=5.68)}
-"""Returns of one episode by the steps in the apple room, measured over 20,000 tasks with `oracle_action` and with uniform actions."""
+"""Returns of one episode by the steps in the apple room, measured over 20,000 tasks with `oracle_action` and
+with uniform actions.
+"""

@@ -17,11 +17,15 @@ TORSO = 1
 HEALTHY_Z = (0.2, 1.0)
 CONTACT_COST = 0.5e-3
 FORCES = 84
-"""Contact forces: six numbers for each of 14 bodies. Those of the world, the first six, are always 0, but the published observations have them."""
+"""Contact forces: six numbers for each of 14 bodies. Those of the world, the first six, are always 0, but the
+published observations have them.
+"""
 
 
 class AntShard(MujocoShard, ABC):
-    """Slots of an ant whose place is that of its torso, lagged: `xpos` after a step describes the state before its last evaluation."""
+    """Slots of an ant whose place is that of its torso, lagged: `xpos` after a step describes the state
+    before its last evaluation.
+    """
 
     def __init__(self, num_slots: int, threads: int, *, body: Body = ANT, contacts: bool = False) -> None:
         super().__init__(num_slots, threads, body, dims=2, contacts=contacts)

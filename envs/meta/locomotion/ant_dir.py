@@ -22,7 +22,9 @@ ALIVE = 1.0
 
 
 class Variant(Enum):
-    """The directions: `legacy` -1 or +1 radian, `forward_backward` 0 or pi, `circle` any angle, `direction_2d` any unit vector."""
+    """The directions: `legacy` -1 or +1 radian, `forward_backward` 0 or pi, `circle` any angle,
+    `direction_2d` any unit vector.
+    """
 
     legacy = "legacy"
     forward_backward = "forward_backward"
@@ -38,31 +40,41 @@ class AntDirConfig(EnvConfig):
     """Options of AntDir; the defaults are AntDir-v0 of VariBAD and pomdp-baselines."""
 
     family: str = "AntDir"
-    variant: Variant = option(Variant.legacy, "legacy: -1 or +1 radian; forward_backward: 0 or pi; circle: any angle; direction_2d: any unit vector")
-    contacts: bool = option(False, "subtract the contact cost, which the published runs did not have in effect")
+    variant: Variant = option(
+        Variant.legacy,
+        "legacy: -1 or +1 radian; forward_backward: 0 or pi; circle: any angle; direction_2d: any unit vector",
+    )
+    contacts: bool = option(
+        False, "subtract the contact cost, which the published runs did not have in effect"
+    )
 
 
 class AntDir(TaskFamily):
     """The MuJoCo ant that has to find out in which direction it is to run.
 
-    Task: the direction t in radians, by `variant`: -1 or +1 (legacy: "-1 and 1" were read as radians, so the two directions are 115 degrees
-    apart and both have +x in them), 0 or pi (forward_backward), uniform in [0, 2 pi) (circle); or the unit vector (cos t, sin t) of a uniform
-    t (direction_2d; a two-dimensional Gaussian, normalised). Observation, 27 numbers: qpos[2:] (13), qvel (14). Action: eight torques in
-    [-1, 1]. Reward: v . (cos t, sin t) - 0.5 |a|^2 + 1, where v is the torso's displacement in the step over its 0.05 s (5 frames of 0.01 s);
-    with `contacts` also - 0.0005 |clip(cfrc_ext, -1, 1)|^2. The + 1 is paid on the last row of a fall too. Terminated: height outside
-    [0.2, 1.0] ([0, 1.0] for direction_2d), a number that is not finite, or a simulation that diverged (MuJoCo resets it silently; its v is
-    taken as 0). H=200, k=2. Every episode starts at MuJoCo's default pose with noise: U(-0.1, 0.1) on qpos, N(0, 0.1) on qvel. Info: velocity
-    (v . (cos t, sin t)), x and y (of the torso).
+    Task: the direction t in radians, by `variant`: -1 or +1 (legacy: "-1 and 1" were read as radians, so the
+    two directions are 115 degrees apart and both have +x in them), 0 or pi (forward_backward), uniform in [0,
+    2 pi) (circle); or the unit vector (cos t, sin t) of a uniform t (direction_2d; a two-dimensional
+    Gaussian, normalised). Observation, 27 numbers: qpos[2:] (13), qvel (14). Action: eight torques in [-1,
+    1]. Reward: v . (cos t, sin t) - 0.5 |a|^2 + 1, where v is the torso's displacement in the step over its
+    0.05 s (5 frames of 0.01 s); with `contacts` also - 0.0005 |clip(cfrc_ext, -1, 1)|^2. The + 1 is paid on
+    the last row of a fall too. Terminated: height outside [0.2, 1.0] ([0, 1.0] for direction_2d), a number
+    that is not finite, or a simulation that diverged (MuJoCo resets it silently; its v is taken as 0). H=200,
+    k=2. Every episode starts at MuJoCo's default pose with noise: U(-0.1, 0.1) on qpos, N(0, 0.1) on qvel.
+    Info: velocity (v . (cos t, sin t)), x and y (of the torso).
 
-    Lagged quantities: v, x, y and cfrc_ext are of the fields that MuJoCo derives, which after a step describe the state before its last
-    evaluation and not qpos. The published environments and Gymnasium's Ant take them from there too. Observation and height are current.
+    Lagged quantities: v, x, y and cfrc_ext are of the fields that MuJoCo derives, which after a step describe
+    the state before its last evaluation and not qpos. The published environments and Gymnasium's Ant take
+    them from there too. Observation and height are current.
 
-    Published as AntDir-v0 of VariBAD and pomdp-baselines, ant-dir of PEARL (forward_backward, circle), and the 2-D ant of ProMP
-    (direction_2d; its observation had the 84 contact forces too). VariBAD's AntDir2D draws such unit vectors, but keeps only the first
-    component and takes it for an angle: directions within 57 degrees of +x, and not uniform; this is not offered. All of them subtract the
-    contact cost, but with the MuJoCo versions of the published results `cfrc_ext` was all zeros, as it is for anybody who does not ask
-    MuJoCo to compute it; hence contacts=false. The model is Gymnasium's ant.xml. The two directions of legacy and forward_backward are all
-    the tasks there are, so their splits are shared; the other splits are disjoint.
+    Published as AntDir-v0 of VariBAD and pomdp-baselines, ant-dir of PEARL (forward_backward, circle), and
+    the 2-D ant of ProMP (direction_2d; its observation had the 84 contact forces too). VariBAD's AntDir2D
+    draws such unit vectors, but keeps only the first component and takes it for an angle: directions within
+    57 degrees of +x, and not uniform; this is not offered. All of them subtract the contact cost, but with
+    the MuJoCo versions of the published results `cfrc_ext` was all zeros, as it is for anybody who does not
+    ask MuJoCo to compute it; hence contacts=false. The model is Gymnasium's ant.xml. The two directions of
+    legacy and forward_backward are all the tasks there are, so their splits are shared; the other splits are
+    disjoint.
     """
 
     Config = AntDirConfig
@@ -78,7 +90,9 @@ class AntDir(TaskFamily):
             task_dim=2 if config.variant is Variant.direction_2d else 1,
             info_names=("velocity", "x", "y"),
             split=Split.shared if config.variant in _DIRECTIONS else Split.disjoint,
-            reference=_REFERENCE if (config.variant, config.contacts, config.max_episode_steps) == (Variant.legacy, False, 200) else None,
+            reference=_REFERENCE
+            if (config.variant, config.contacts, config.max_episode_steps) == (Variant.legacy, False, 200)
+            else None,
         )
 
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
@@ -107,7 +121,9 @@ class AntDirShard(AntShard):
         self.rows.info[at, 0] = 0.0
         self.rows.info[at, 1:] = position
 
-    def score(self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+    def score(
+        self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         velocity *= self._direction[at]
         along = velocity[:, 0] + velocity[:, 1]
         self.rows.info[at, 0] = along
@@ -126,7 +142,9 @@ class AntDirShard(AntShard):
 def _headings(angles: NDArray[np.float64]) -> NDArray[np.float64]:
     """[n, 1] angles as [n, 2] unit vectors."""
     # math, not numpy: numpy's trigonometry may give other last bits for arrays of other lengths.
-    return np.array([(math.cos(angle), math.sin(angle)) for angle in angles[:, 0].tolist()], np.float64).reshape(len(angles), 2)
+    return np.array(
+        [(math.cos(angle), math.sin(angle)) for angle in angles[:, 0].tolist()], np.float64
+    ).reshape(len(angles), 2)
 
 
 _REFERENCE = Reference(oracle=None, random=-27, tasks=200)

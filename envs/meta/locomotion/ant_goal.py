@@ -41,7 +41,13 @@ _CONTROL_COST = {
     Variant.semicircle_sparse: 0.1,
     Variant.circle: 0.5,
 }
-_RADIUS = {Variant.dense: 0.75, Variant.sparse: 0.75, Variant.semicircle: 0.2, Variant.semicircle_sparse: 0.2, Variant.circle: 0.4}
+_RADIUS = {
+    Variant.dense: 0.75,
+    Variant.sparse: 0.75,
+    Variant.semicircle: 0.2,
+    Variant.semicircle_sparse: 0.2,
+    Variant.circle: 0.4,
+}
 _SEMICIRCLES = (Variant.semicircle, Variant.semicircle_sparse)
 _STILL = replace(ANT, noise=0.0)
 
@@ -51,35 +57,48 @@ class AntGoalConfig(EnvConfig):
     """Options of AntGoal; the defaults are AntGoal-v0 of VariBAD and pomdp-baselines."""
 
     family: str = "AntGoal"
-    variant: Variant = option(Variant.dense, "dense, sparse, level: goals within 3; semicircle, semicircle_sparse, circle: goals at distance 1")
-    level: int = option(STANDARD_LEVEL, "of variant=level: the goal's radius, from 0 (3.0, felt nearly everywhere) to 6 (0.3)", low=0, high=6)
-    contacts: bool = option(False, "observe the contact forces and subtract their cost, which were zeros in most published runs")
+    variant: Variant = option(
+        Variant.dense,
+        "dense, sparse, level: goals within 3; semicircle, semicircle_sparse, circle: goals at distance 1",
+    )
+    level: int = option(
+        STANDARD_LEVEL,
+        "of variant=level: the goal's radius, from 0 (3.0, felt nearly everywhere) to 6 (0.3)",
+        low=0,
+        high=6,
+    )
+    contacts: bool = option(
+        False, "observe the contact forces and subtract their cost, which were zeros in most published runs"
+    )
 
 
 class AntGoal(TaskFamily):
     """The MuJoCo ant that has to find the place where it is to stand.
 
-    Task: the goal g = (x, y), uniform in the disc of radius 3 (dense, sparse, level), on the unit circle (circle) or on its upper half
-    (semicircle, semicircle_sparse). Observation, 29 numbers: qpos (15), qvel (14); with `contacts` 84 more, the force and torque on each of
-    14 bodies (of which the first, the world, has none), clipped to [-1, 1]. Action: eight torques in [-1, 1]. Reward, with p the torso's
-    place after the step and d = |p - g|, all of them minus 0.0005 |clip(cfrc_ext, -1, 1)|^2 with `contacts`:
-    dense, semicircle: -(|p_x - g_x| + |p_y - g_y|) - 0.1 |a|^2;
-    sparse: 1 - d where d <= 0.75, else -0.75; - 0.01 |a|^2;
-    level: -min(d, R) - 0.01 |a|^2, where R is 3, 2, 1.5, 1, 0.75, 0.5 or 0.3 for `level` 0 to 6;
-    semicircle_sparse: 1 where d <= 0.2, else 0; - 0.1 |a|^2;
-    circle: 1 - d - 0.5 |a|^2.
-    Terminated: a simulation that diverged; for circle also height outside [0.2, 1.0]. H=200, k=2. An episode starts at MuJoCo's default
-    pose, with noise except on the half circle: U(-0.1, 0.1) on qpos, N(0, 0.1) on qvel. Info: distance (d), success (in the goal now: within
-    the radius of the reward, or where it has none 0.75 for dense, 0.2 for semicircle and 0.4 for circle), x and y (of the torso).
+    Task: the goal g = (x, y), uniform in the disc of radius 3 (dense, sparse, level), on the unit circle
+    (circle) or on its upper half (semicircle, semicircle_sparse). Observation, 29 numbers: qpos (15), qvel
+    (14); with `contacts` 84 more, the force and torque on each of 14 bodies (of which the first, the world,
+    has none), clipped to [-1, 1]. Action: eight torques in [-1, 1]. Reward, with p the torso's place after
+    the step and d = |p - g|, all of them minus 0.0005 |clip(cfrc_ext, -1, 1)|^2 with `contacts`: dense,
+    semicircle: -(|p_x - g_x| + |p_y - g_y|) - 0.1 |a|^2; sparse: 1 - d where d <= 0.75, else -0.75; - 0.01
+    |a|^2; level: -min(d, R) - 0.01 |a|^2, where R is 3, 2, 1.5, 1, 0.75, 0.5 or 0.3 for `level` 0 to 6;
+    semicircle_sparse: 1 where d <= 0.2, else 0; - 0.1 |a|^2; circle: 1 - d - 0.5 |a|^2. Terminated: a
+    simulation that diverged; for circle also height outside [0.2, 1.0]. H=200, k=2. An episode starts at
+    MuJoCo's default pose, with noise except on the half circle: U(-0.1, 0.1) on qpos, N(0, 0.1) on qvel.
+    Info: distance (d), success (in the goal now: within the radius of the reward, or where it has none 0.75
+    for dense, 0.2 for semicircle and 0.4 for circle), x and y (of the torso).
 
-    Lagged quantities: p, x, y and cfrc_ext are of the fields that MuJoCo derives, which after a step describe the state before its last
-    evaluation and not qpos; so in the published environments too. qpos, qvel and the height are current.
+    Lagged quantities: p, x, y and cfrc_ext are of the fields that MuJoCo derives, which after a step describe
+    the state before its last evaluation and not qpos; so in the published environments too. qpos, qvel and
+    the height are current.
 
-    Published as AntGoal-v0 of VariBAD, PEARL and pomdp-baselines (dense; always 113 numbers, of which 84 were zeros with the MuJoCo versions
-    of the published results, and no contact cost in effect: contacts=false leaves them out); AntGoalSparse of HyperX (sparse) and of hyper
-    (level), whose observations repeat the lagged place of the torso; AntSemiCircle and its sparse form of BOReL (no contacts); AntGoal of
-    the pomdp-baselines fork by qrico64 (circle, reward_scale=1; its goals are evenly spaced, or of arcs for training and for testing, and
-    some of its versions have the distance of dense). The model is Gymnasium's ant.xml. The splits are disjoint.
+    Published as AntGoal-v0 of VariBAD, PEARL and pomdp-baselines (dense; always 113 numbers, of which 84 were
+    zeros with the MuJoCo versions of the published results, and no contact cost in effect: contacts=false
+    leaves them out); AntGoalSparse of HyperX (sparse) and of hyper (level), whose observations repeat the
+    lagged place of the torso; AntSemiCircle and its sparse form of BOReL (no contacts); AntGoal of the
+    pomdp-baselines fork by qrico64 (circle, reward_scale=1; its goals are evenly spaced, or of arcs for
+    training and for testing, and some of its versions have the distance of dense). The model is Gymnasium's
+    ant.xml. The splits are disjoint.
     """
 
     Config = AntGoalConfig
@@ -89,7 +108,9 @@ class AntGoal(TaskFamily):
     def __init__(self, config: AntGoalConfig) -> None:
         super().__init__(config)
         if config.level != STANDARD_LEVEL and config.variant is not Variant.level:
-            raise OptionError(f"AntGoal: level={config.level} is the radius of variant=level, and variant={config.variant.name} has its own.")
+            raise OptionError(
+                f"AntGoal: level={config.level} is the radius of variant=level, and variant={config.variant.name} has its own."
+            )
         known = (config.variant, config.contacts, config.max_episode_steps) == (Variant.dense, False, 200)
         self.spec = EnvSpec(
             name="AntGoal",
@@ -109,7 +130,10 @@ class AntGoal(TaskFamily):
         # The root makes the disc uniform: three quarters of its area are beyond half of its radius.
         far = np.ones(n) if variant is Variant.circle or variant in _SEMICIRCLES else 3.0 * np.sqrt(areas)
         # math, not numpy: numpy's trigonometry may give other last bits for arrays of other lengths.
-        goals = [(r * math.cos(angle), r * math.sin(angle)) for r, angle in zip(far.tolist(), angles.tolist(), strict=True)]
+        goals = [
+            (r * math.cos(angle), r * math.sin(angle))
+            for r, angle in zip(far.tolist(), angles.tolist(), strict=True)
+        ]
         return np.array(goals, np.float64).reshape(n, 2)
 
     def make_shard(self, num_slots: int, threads: int = 1) -> AntGoalShard:
@@ -120,7 +144,12 @@ class AntGoalShard(AntShard):
     """Slots of AntGoal."""
 
     def __init__(self, num_slots: int, threads: int, config: AntGoalConfig) -> None:
-        super().__init__(num_slots, threads, body=_STILL if config.variant in _SEMICIRCLES else ANT, contacts=config.contacts)
+        super().__init__(
+            num_slots,
+            threads,
+            body=_STILL if config.variant in _SEMICIRCLES else ANT,
+            contacts=config.contacts,
+        )
         self._variant = config.variant
         self._radius = RADII[config.level] if config.variant is Variant.level else _RADIUS[config.variant]
         self._goal = np.zeros((num_slots, 2))
@@ -132,7 +161,9 @@ class AntGoalShard(AntShard):
     def begin(self, at: At, position: NDArray[np.float64]) -> None:
         self._look(at, position)
 
-    def score(self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+    def score(
+        self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         reward = self._worth(*self._look(at, position))
         reward -= _CONTROL_COST[self._variant] * sum_columns(ctrl * ctrl)
         return reward - contact_cost(self.clipped_forces(at)) if self._contacts else reward

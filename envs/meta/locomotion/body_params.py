@@ -1,4 +1,6 @@
-"""BodyParams: the robots of Gymnasium, each of which has to find out how heavy and how stiff it is, and how strongly it is pulled down."""
+"""BodyParams: the robots of Gymnasium, each of which has to find out how heavy and how stiff it is, and how
+strongly it is pulled down.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ STOCK = {
     Robot.half_cheetah: Stock(CHEETAH, 7, 6, 17, control=0.1),
     Robot.hopper: Stock(HOPPER.body, 4, 3, 11, control=1e-3, alive=1.0, upright=HOPPER.upright),
     Robot.walker2d: Stock(WALKER.body, 7, 6, 17, control=1e-3, alive=1.0, upright=WALKER.upright),
-    Robot.humanoid: Stock(HUMANOID, 13, 17, 270, control=0.1, forward=1.25, alive=5.0, upright=Upright((1.0, 2.0))),
+    Robot.humanoid: Stock(
+        HUMANOID, 13, 17, 270, control=0.1, forward=1.25, alive=5.0, upright=Upright((1.0, 2.0))
+    ),
 }
 
 
@@ -71,32 +75,42 @@ class BodyParamsConfig(EnvConfig):
     parameters: list[str] = option(list(PARAMETERS), f"what is randomised: some of {', '.join(PARAMETERS)}")
     base: float = option(1.5, "of the factors base^e", above=1, high=10)
     limit: float = option(3.0, "the exponents e are uniform from -limit to limit", above=0, high=10)
-    contacts: bool = option(False, "observe the contact forces and pay for them, as the stock tasks of ant and humanoid do")
+    contacts: bool = option(
+        False, "observe the contact forces and pay for them, as the stock tasks of ant and humanoid do"
+    )
 
 
 class BodyParams(TaskFamily):
-    """The robots of Gymnasium, each of which has to find out how heavy and how stiff it is, and how strongly it is pulled down.
+    """The robots of Gymnasium, each of which has to find out how heavy and how stiff it is, and how strongly
+    it is pulled down.
 
-    Task: exponents e, each uniform in [-3, 3] (`limit`), each for a factor 1.5^e (`base`). Of `parameters`, in this order: mass, one for each
-    body but the world, on body_mass and body_inertia alike; damping, one for each joint with a motor; gravity, one. For the ant that makes 13 +
-    8 + 1 = 22, half_cheetah and walker2d 7 + 6 + 1, hopper 4 + 3 + 1, humanoid 13 + 17 + 1. The constants that MuJoCo derives from masses are
-    computed anew (mj_setConst), so each robot is one that could have been read from a file.
+    Task: exponents e, each uniform in [-3, 3] (`limit`), each for a factor 1.5^e (`base`). Of `parameters`,
+    in this order: mass, one for each body but the world, on body_mass and body_inertia alike; damping, one
+    for each joint with a motor; gravity, one. For the ant that makes 13 + 8 + 1 = 22, half_cheetah and
+    walker2d 7 + 6 + 1, hopper 4 + 3 + 1, humanoid 13 + 17 + 1. The constants that MuJoCo derives from masses
+    are computed anew (mj_setConst), so each robot is one that could have been read from a file.
 
-    Action: torques in [-1, 1], scaled to those of the model. Observation, reward, noise and ends are those of Gymnasium's v5 task of the body.
-    Observation: qpos without the place, qvel, of the humanoid cinert, cvel and qfrc_actuator too (ant 27 numbers, half_cheetah and walker2d 17,
-    hopper 11, humanoid 270). Reward: w v + b - c |ctrl|^2, where v is the velocity along x, and the bonus b is not paid on the row of a fall:
-    ant w=1, b=1, c=0.5; half_cheetah 1, 0, 0.1; hopper and walker2d 1, 1, 0.001; humanoid 1.25, 5, 0.1. Terminated, beside a simulation that
-    diverged (its v is 0): ant height outside [0.2, 1]; humanoid outside [1, 2]; walker2d height outside (0.8, 2) or angle outside +-1; hopper
-    height below 0.7, angle outside +-0.2 or any other number of its state outside +-100; half_cheetah never. H=200, k=2. Info: velocity and x.
+    Action: torques in [-1, 1], scaled to those of the model. Observation, reward, noise and ends are those of
+    Gymnasium's v5 task of the body. Observation: qpos without the place, qvel, of the humanoid cinert, cvel
+    and qfrc_actuator too (ant 27 numbers, half_cheetah and walker2d 17, hopper 11, humanoid 270). Reward: w v
+    + b - c |ctrl|^2, where v is the velocity along x, and the bonus b is not paid on the row of a fall: ant
+    w=1, b=1, c=0.5; half_cheetah 1, 0, 0.1; hopper and walker2d 1, 1, 0.001; humanoid 1.25, 5, 0.1.
+    Terminated, beside a simulation that diverged (its v is 0): ant height outside [0.2, 1]; humanoid outside
+    [1, 2]; walker2d height outside (0.8, 2) or angle outside +-1; hopper height below 0.7, angle outside
+    +-0.2 or any other number of its state outside +-100; half_cheetah never. H=200, k=2. Info: velocity and
+    x.
 
-    With `contacts`, for ant and humanoid: cfrc_ext of all bodies but the world (78 numbers) is observed as well, and 5e-4 |cfrc_ext|^2 is
-    subtracted (ant: clipped to [-1, 1], in the observation too) or min(5e-7 |cfrc_ext|^2, 10) (humanoid).
+    With `contacts`, for ant and humanoid: cfrc_ext of all bodies but the world (78 numbers) is observed as
+    well, and 5e-4 |cfrc_ext|^2 is subtracted (ant: clipped to [-1, 1], in the observation too) or min(5e-7
+    |cfrc_ext|^2, 10) (humanoid).
 
-    Lagged quantities: v and x of the ant (torso) and the humanoid (centre of mass), cinert, cvel, qfrc_actuator and cfrc_ext describe the last
-    evaluation of the physics, as in Gymnasium. The planar robots' v and x are of qpos, as everything else current.
+    Lagged quantities: v and x of the ant (torso) and the humanoid (centre of mass), cinert, cvel,
+    qfrc_actuator and cfrc_ext describe the last evaluation of the physics, as in Gymnasium. The planar
+    robots' v and x are of qpos, as everything else current.
 
-    Published like RESeL's DM_<body>_gravity, dof_damping and body_mass, which randomise one of the parameters each, with H=1000, k=1, and limit=2
-    for the humanoid. The scaled inertias and the constants derived anew are ours. The splits are disjoint.
+    Published like RESeL's DM_<body>_gravity, dof_damping and body_mass, which randomise one of the parameters
+    each, with H=1000, k=1, and limit=2 for the humanoid. The scaled inertias and the constants derived anew
+    are ours. The splits are disjoint.
     """
 
     Config = BodyParamsConfig
@@ -107,18 +121,33 @@ class BodyParams(TaskFamily):
         super().__init__(config)
         for name in config.parameters:
             if name not in PARAMETERS:
-                raise OptionError(f"BodyParams: parameters={config.parameters} names {name!r}.{nearest(str(name), PARAMETERS)}")
+                raise OptionError(
+                    f"BodyParams: parameters={config.parameters} names {name!r}.{nearest(str(name), PARAMETERS)}"
+                )
         if not config.parameters or len(set(config.parameters)) < len(config.parameters):
-            raise OptionError(f"BodyParams: parameters={config.parameters} should name at least one parameter, and none twice.")
+            raise OptionError(
+                f"BodyParams: parameters={config.parameters} should name at least one parameter, and none twice."
+            )
         stock = STOCK[config.body]
         if config.contacts and config.body not in FLOATING:
-            raise OptionError(f"BodyParams: contacts=true is for ant and humanoid; the stock {config.body.name} has no contact cost.")
+            raise OptionError(
+                f"BodyParams: contacts=true is for ant and humanoid; the stock {config.body.name} has no contact cost."
+            )
         sizes = {"mass": stock.bodies, "damping": stock.motors, "gravity": 1}
         self._sizes = {name: sizes[name] for name in PARAMETERS if name in config.parameters}
-        chosen = (config.body, len(self._sizes), config.base, config.limit, config.contacts, config.max_episode_steps)
+        chosen = (
+            config.body,
+            len(self._sizes),
+            config.base,
+            config.limit,
+            config.contacts,
+            config.max_episode_steps,
+        )
         self.spec = EnvSpec(
             name="BodyParams",
-            obs_space=spaces.Box(-np.inf, np.inf, (stock.observed + 6 * stock.bodies * config.contacts,), np.float32),
+            obs_space=spaces.Box(
+                -np.inf, np.inf, (stock.observed + 6 * stock.bodies * config.contacts,), np.float32
+            ),
             action_space=spaces.Box(-1.0, 1.0, (stock.motors,), np.float32),
             task_dim=sum(self._sizes.values()),
             info_names=("velocity", "x"),
@@ -131,13 +160,31 @@ class BodyParams(TaskFamily):
 
     def make_shard(self, num_slots: int, threads: int = 1) -> BodyParamsShard:
         kind = FLOATING.get(self.config.body, PlanarShard)
-        return kind(num_slots, threads, STOCK[self.config.body], self._sizes, base=self.config.base, contacts=self.config.contacts)
+        return kind(
+            num_slots,
+            threads,
+            STOCK[self.config.body],
+            self._sizes,
+            base=self.config.base,
+            contacts=self.config.contacts,
+        )
 
 
 class BodyParamsShard(MujocoShard, ABC):
-    """Slots of one robot with parameters of their own; a subclass says what is observed and what moves forward."""
+    """Slots of one robot with parameters of their own; a subclass says what is observed and what moves
+    forward.
+    """
 
-    def __init__(self, num_slots: int, threads: int, stock: Stock, sizes: dict[str, int], *, base: float, contacts: bool) -> None:
+    def __init__(
+        self,
+        num_slots: int,
+        threads: int,
+        stock: Stock,
+        sizes: dict[str, int],
+        *,
+        base: float,
+        contacts: bool,
+    ) -> None:
         fields = tuple(field for name in sizes for field in PARAMETERS[name])
         super().__init__(num_slots, threads, stock.body, fields=fields, contacts=contacts)
         self.stock, self.contacts = stock, contacts
@@ -157,8 +204,12 @@ class BodyParamsShard(MujocoShard, ABC):
         for name, size in self._sizes.items():
             factors = powers(self._base, tasks[:, start : start + size])
             for field in PARAMETERS[name]:
-                stock, own = getattr(self.model.opt if name == "gravity" else self.model, field.removeprefix("opt.")), self.fields[field]
-                # The entries that are randomised come last: bodies after the world, joints with a motor after the torso's. Of gravity, all.
+                stock, own = (
+                    getattr(self.model.opt if name == "gravity" else self.model, field.removeprefix("opt.")),
+                    self.fields[field],
+                )
+                # The entries that are randomised come last: bodies after the world, joints with a motor after
+                # the torso's. Of gravity, all.
                 last = slice(None) if name == "gravity" else slice(-size, None)
                 own[slots, last] = stock[last] * factors.reshape(len(slots), -1, *[1] * (stock.ndim - 1))
             start += size
@@ -168,7 +219,9 @@ class BodyParamsShard(MujocoShard, ABC):
         self.rows.info[at, :1] = 0.0
         self.rows.info[at, 1:] = position
 
-    def score(self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+    def score(
+        self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         self.rows.info[at, :1] = velocity
         self.rows.info[at, 1:] = position
         reward = self.stock.forward * velocity[:, 0] - self.stock.control * sum_columns(ctrl * ctrl)
@@ -194,7 +247,9 @@ class PlanarShard(BodyParamsShard):
     def observe(self, at: At, obs: NDArray[Any]) -> None:
         split, speeds = self.model.nq - 1, self.qvel[at]
         obs[at, :split] = self.qpos[at, 1:]
-        obs[at, split:] = speeds if self.stock.upright is None else np.minimum(np.maximum(speeds, -FASTEST), FASTEST)
+        obs[at, split:] = (
+            speeds if self.stock.upright is None else np.minimum(np.maximum(speeds, -FASTEST), FASTEST)
+        )
 
 
 class FloatingShard(BodyParamsShard):
@@ -245,9 +300,14 @@ class HumanoidParamsShard(FloatingShard):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._xipos = self.batch.bind("xipos")
-        self._masses = self.fields.get("body_mass", np.broadcast_to(self.model.body_mass, (self.num_slots, self.model.nbody)))
+        self._masses = self.fields.get(
+            "body_mass", np.broadcast_to(self.model.body_mass, (self.num_slots, self.model.nbody))
+        )
         # As in Gymnasium: without the world's rows and the torso's torques, which are always 0.
-        self.seen += [flat(self.batch.bind(name))[:, skip:] for name, skip in (("cinert", 10), ("cvel", 6), ("qfrc_actuator", 6))]
+        self.seen += [
+            flat(self.batch.bind(name))[:, skip:]
+            for name, skip in (("cinert", 10), ("cvel", 6), ("qfrc_actuator", 6))
+        ]
 
     def position(self, at: At) -> NDArray[np.float64]:
         return centre_of_mass(self._xipos[at], self._masses[at])[:, :1]

@@ -21,10 +21,11 @@ ACTION_SPACE = spaces.Box(-1.0, 1.0, (6,), np.float32)
 
 
 class CheetahShard(MujocoShard):
-    """Slots of a half cheetah with one number as its task: what a velocity is worth, less the cost of the torques.
+    """Slots of a half cheetah with one number as its task: what a velocity is worth, less the cost of the
+    torques.
 
-    The velocity is of qpos[0], current; the torso's place, the last three numbers of the observation, is `xpos`, lagged. Info starts with
-    a velocity and x = qpos[0].
+    The velocity is of qpos[0], current; the torso's place, the last three numbers of the observation, is
+    `xpos`, lagged. Info starts with a velocity and x = qpos[0].
     """
 
     def __init__(self, num_slots: int, threads: int) -> None:
@@ -46,7 +47,9 @@ class CheetahShard(MujocoShard):
         self.rows.info[at] = 0.0
         self.rows.info[at, 1] = position[:, 0]
 
-    def score(self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+    def score(
+        self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         self.rows.info[at, 1] = position[:, 0]
         return self.worth(at, velocity[:, 0]) - CONTROL_COST * sum_columns(ctrl * ctrl)
 

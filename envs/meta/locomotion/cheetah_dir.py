@@ -1,4 +1,6 @@
-"""CheetahDir: the half cheetah that has to find out whether it is to run forward or backward, on `mujoco.batch`."""
+"""CheetahDir: the half cheetah that has to find out whether it is to run forward or backward, on
+`mujoco.batch`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ DIRECTIONS = (-1.0, 1.0)
 
 @dataclass
 class CheetahDirConfig(EnvConfig):
-    """Options of CheetahDir; the defaults are HalfCheetahDir-v0 of VariBAD and CheetahDir-v0 of pomdp-baselines."""
+    """Options of CheetahDir; the defaults are HalfCheetahDir-v0 of VariBAD and CheetahDir-v0 of
+    pomdp-baselines.
+    """
 
     family: str = "CheetahDir"
 
@@ -25,16 +29,18 @@ class CheetahDirConfig(EnvConfig):
 class CheetahDir(TaskFamily):
     """The half cheetah that has to find out whether it is to run forward or backward.
 
-    Task: the direction d, -1 or +1. Observation, 20 numbers: qpos[1:] (8), qvel (9), the torso's x, y, z (3). Action: six torques in [-1, 1].
-    Reward: d v - 0.05 |a|^2, where v is the change of qpos[0] in the step over its 0.05 s (5 frames of 0.01 s). Terminated: only if the
-    simulation diverged (MuJoCo resets it silently; its v is taken as 0). H=200, k=2. Every episode starts at MuJoCo's default pose with
-    noise: U(-0.1, 0.1) on qpos, N(0, 0.1) on qvel. Info: velocity (d v), x (qpos[0]).
+    Task: the direction d, -1 or +1. Observation, 20 numbers: qpos[1:] (8), qvel (9), the torso's x, y, z (3).
+    Action: six torques in [-1, 1]. Reward: d v - 0.05 |a|^2, where v is the change of qpos[0] in the step
+    over its 0.05 s (5 frames of 0.01 s). Terminated: only if the simulation diverged (MuJoCo resets it
+    silently; its v is taken as 0). H=200, k=2. Every episode starts at MuJoCo's default pose with noise:
+    U(-0.1, 0.1) on qpos, N(0, 0.1) on qvel. Info: velocity (d v), x (qpos[0]).
 
-    Lagged quantities: the torso's x, y, z are of `xpos`, which after a step describes the state before its last evaluation; the rest of the
-    observation, and v, are of qpos and qvel, which are current. The published environments have it so too.
+    Lagged quantities: the torso's x, y, z are of `xpos`, which after a step describes the state before its
+    last evaluation; the rest of the observation, and v, are of qpos and qvel, which are current. The
+    published environments have it so too.
 
-    Published as CheetahDir-v0 of pomdp-baselines and HalfCheetahDir-v0 of VariBAD. The model is Gymnasium's half_cheetah.xml. The two
-    directions are all the tasks there are, so the splits are shared.
+    Published as CheetahDir-v0 of pomdp-baselines and HalfCheetahDir-v0 of VariBAD. The model is Gymnasium's
+    half_cheetah.xml. The two directions are all the tasks there are, so the splits are shared.
     """
 
     Config = CheetahDirConfig

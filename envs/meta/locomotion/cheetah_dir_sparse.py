@@ -1,4 +1,6 @@
-"""CheetahDirSparse: CheetahDir that pays only far from the start, so that the direction has to be searched for."""
+"""CheetahDirSparse: CheetahDir that pays only far from the start, so that the direction has to be searched
+for.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +22,32 @@ class CheetahDirSparseConfig(EnvConfig):
     """Options of CheetahDirSparse; the defaults are HalfCheetahDirSparse-v0 of HyperX."""
 
     family: str = "CheetahDirSparse"
-    threshold: float = option(5.0, "how far from the start, in metres, running begins to be paid; published: 5 with H=200, 10 with H=400", above=0)
+    threshold: float = option(
+        5.0,
+        "how far from the start, in metres, running begins to be paid; published: 5 with H=200, 10 with H=400",
+        above=0,
+    )
 
 
 class CheetahDirSparse(TaskFamily):
-    """The half cheetah that has to find out whether to run forward or backward, and is paid only far from its start.
+    """The half cheetah that has to find out whether to run forward or backward, and is paid only far from its
+    start.
 
-    Task: the direction d, -1 or +1. Observation, 20 numbers: qpos[1:] (8), qvel (9), the torso's x, y, z (3). Action: six torques in [-1, 1].
-    Reward: d v - 0.05 |a|^2 where the torso's |x| >= `threshold` (5), else - 0.05 |a|^2, with v the change of qpos[0] in the step over its
-    0.05 s (5 frames of 0.01 s); so beyond the threshold on the wrong side, running on costs and running back pays. Terminated: only if the
-    simulation diverged (its v is taken as 0). H=200, k=2. Starts are those of CheetahDir. Info: velocity (d v), x (qpos[0]), success
-    (beyond the threshold on the right side now).
+    Task: the direction d, -1 or +1. Observation, 20 numbers: qpos[1:] (8), qvel (9), the torso's x, y, z (3).
+    Action: six torques in [-1, 1]. Reward: d v - 0.05 |a|^2 where the torso's |x| >= `threshold` (5), else -
+    0.05 |a|^2, with v the change of qpos[0] in the step over its 0.05 s (5 frames of 0.01 s); so beyond the
+    threshold on the wrong side, running on costs and running back pays. Terminated: only if the simulation
+    diverged (its v is taken as 0). H=200, k=2. Starts are those of CheetahDir. Info: velocity (d v), x
+    (qpos[0]), success (beyond the threshold on the right side now).
 
-    Lagged quantities: the torso's x, y, z, in the observation and before the threshold, are of `xpos`, which after a step describes the
-    state before its last evaluation; the rest of the observation, and v, are of qpos and qvel, which are current. So in the published ones.
+    Lagged quantities: the torso's x, y, z, in the observation and before the threshold, are of `xpos`, which
+    after a step describes the state before its last evaluation; the rest of the observation, and v, are of
+    qpos and qvel, which are current. So in the published ones.
 
-    Published as HalfCheetahDirSparse-v0 of HyperX and hyper (the defaults), and HalfCheetahDirSparseTen-v0 of hyper (threshold=10, H=400).
-    HyperX puts the torso first in the observation and shows qpos[0] too, which repeats it. The model is Gymnasium's half_cheetah.xml.
-    The two directions are all the tasks there are, so the splits are shared.
+    Published as HalfCheetahDirSparse-v0 of HyperX and hyper (the defaults), and HalfCheetahDirSparseTen-v0 of
+    hyper (threshold=10, H=400). HyperX puts the torso first in the observation and shows qpos[0] too, which
+    repeats it. The model is Gymnasium's half_cheetah.xml. The two directions are all the tasks there are, so
+    the splits are shared.
     """
 
     Config = CheetahDirSparseConfig

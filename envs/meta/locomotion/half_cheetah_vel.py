@@ -19,23 +19,28 @@ class HalfCheetahVelConfig(EnvConfig):
     """Options of HalfCheetahVel; the defaults are HalfCheetahVel-v0 of VariBAD and pomdp-baselines."""
 
     family: str = "HalfCheetahVel"
-    highest_velocity: float = option(3.0, "velocities are uniform from 0 to this, in metres per second", above=0)
+    highest_velocity: float = option(
+        3.0, "velocities are uniform from 0 to this, in metres per second", above=0
+    )
 
 
 class HalfCheetahVel(TaskFamily):
     """The half cheetah that has to find out how fast it is to run.
 
-    Task: the velocity w, uniform in [0, 3] (`highest_velocity`). Observation, 20 numbers: qpos[1:] (8), qvel (9), the torso's x, y, z (3).
-    Action: six torques in [-1, 1]. Reward: -|v - w| - 0.05 |a|^2, where v is the change of qpos[0] in the step over its 0.05 s (5 frames of
-    0.01 s). Terminated: only if the simulation diverged (MuJoCo resets it silently; its v is taken as 0). H=200, k=2. Every episode starts
-    at MuJoCo's default pose with noise: U(-0.1, 0.1) on qpos, N(0, 0.1) on qvel. Info: velocity (v), x (qpos[0]).
+    Task: the velocity w, uniform in [0, 3] (`highest_velocity`). Observation, 20 numbers: qpos[1:] (8), qvel
+    (9), the torso's x, y, z (3). Action: six torques in [-1, 1]. Reward: -|v - w| - 0.05 |a|^2, where v is
+    the change of qpos[0] in the step over its 0.05 s (5 frames of 0.01 s). Terminated: only if the simulation
+    diverged (MuJoCo resets it silently; its v is taken as 0). H=200, k=2. Every episode starts at MuJoCo's
+    default pose with noise: U(-0.1, 0.1) on qpos, N(0, 0.1) on qvel. Info: velocity (v), x (qpos[0]).
 
-    Lagged quantities: the torso's x, y, z are of `xpos`, which after a step describes the state before its last evaluation; the rest of the
-    observation, and v, are of qpos and qvel, which are current. The published environments have it so too.
+    Lagged quantities: the torso's x, y, z are of `xpos`, which after a step describes the state before its
+    last evaluation; the rest of the observation, and v, are of qpos and qvel, which are current. The
+    published environments have it so too.
 
-    Published as HalfCheetahVel-v0 of VariBAD (a new task for every trial), of pomdp-baselines (num_train_tasks=100, num_eval_tasks=20) and
-    cheetah-vel of PEARL (100 and 30); some of their docstrings say [0, 2], their code [0, 3]. AMAGO's has the first 17 numbers only,
-    H=1000 and k=1. The model is Gymnasium's half_cheetah.xml. The splits are disjoint.
+    Published as HalfCheetahVel-v0 of VariBAD (a new task for every trial), of pomdp-baselines
+    (num_train_tasks=100, num_eval_tasks=20) and cheetah-vel of PEARL (100 and 30); some of their docstrings
+    say [0, 2], their code [0, 3]. AMAGO's has the first 17 numbers only, H=1000 and k=1. The model is
+    Gymnasium's half_cheetah.xml. The splits are disjoint.
     """
 
     Config = HalfCheetahVelConfig
@@ -51,7 +56,9 @@ class HalfCheetahVel(TaskFamily):
             task_dim=1,
             info_names=("velocity", "x"),
             split=Split.disjoint,
-            reference=_REFERENCE if (config.highest_velocity, config.max_episode_steps) == (3.0, 200) else None,
+            reference=_REFERENCE
+            if (config.highest_velocity, config.max_episode_steps) == (3.0, 200)
+            else None,
         )
 
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:

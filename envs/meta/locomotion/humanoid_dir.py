@@ -30,7 +30,9 @@ WITHOUT_CONTACTS, FORCES = 292, 84
 
 @dataclass
 class HumanoidDirConfig(EnvConfig):
-    """Options of HumanoidDir; the defaults are HumanoidDir-v0 of VariBAD, less the 84 zeros of its observation."""
+    """Options of HumanoidDir; the defaults are HumanoidDir-v0 of VariBAD, less the 84 zeros of its
+    observation.
+    """
 
     family: str = "HumanoidDir"
     contacts: bool = option(False, "observe the contact forces, and pay for them")
@@ -39,21 +41,25 @@ class HumanoidDirConfig(EnvConfig):
 class HumanoidDir(TaskFamily):
     """The MuJoCo humanoid that has to find out in which direction it is to walk.
 
-    Task: the direction (cos t, sin t), t uniform in [0, 2 pi). Observation, 292 numbers: qpos[2:] (22), qvel (23), and of all 14 bodies, the
-    world first, cinert (140) and cvel (84), then qfrc_actuator (23). Action: 17 numbers in [-1, 1], scaled to the model's +-0.4. Reward:
-    0.25 (d . (cos t, sin t)) / 0.003 - 0.1 |ctrl|^2 + 5, where d is the displacement of the centre of mass in the step, and 0.003 s the
-    timestep of the model, not of the step (5 frames): so 1.25 times the velocity, as in Gymnasium's Humanoid. The + 5 is paid on the last
-    row of a fall too. Terminated: height outside [1, 2], or a simulation that diverged (d is then 0). H=200, k=2. Every episode starts at
-    MuJoCo's default pose with noise: U(-0.01, 0.01) on qpos and qvel. Info: velocity (along the direction), x and y (of the centre of mass).
+    Task: the direction (cos t, sin t), t uniform in [0, 2 pi). Observation, 292 numbers: qpos[2:] (22), qvel
+    (23), and of all 14 bodies, the world first, cinert (140) and cvel (84), then qfrc_actuator (23). Action:
+    17 numbers in [-1, 1], scaled to the model's +-0.4. Reward: 0.25 (d . (cos t, sin t)) / 0.003 - 0.1
+    |ctrl|^2 + 5, where d is the displacement of the centre of mass in the step, and 0.003 s the timestep of
+    the model, not of the step (5 frames): so 1.25 times the velocity, as in Gymnasium's Humanoid. The + 5 is
+    paid on the last row of a fall too. Terminated: height outside [1, 2], or a simulation that diverged (d is
+    then 0). H=200, k=2. Every episode starts at MuJoCo's default pose with noise: U(-0.01, 0.01) on qpos and
+    qvel. Info: velocity (along the direction), x and y (of the centre of mass).
 
-    With `contacts`, cfrc_ext of all 14 bodies (84) is observed as well, 376 numbers in all, and min(0.5e-6 |cfrc_ext|^2, 10) is subtracted.
+    With `contacts`, cfrc_ext of all 14 bodies (84) is observed as well, 376 numbers in all, and min(0.5e-6
+    |cfrc_ext|^2, 10) is subtracted.
 
-    Lagged quantities: the centre of mass (of `xipos`), cinert, cvel, qfrc_actuator and cfrc_ext describe, after a step, the last evaluation of
-    the physics and not the state that it led to, in the published environments and Gymnasium's Humanoid as well. qpos, qvel and height are
-    current.
+    Lagged quantities: the centre of mass (of `xipos`), cinert, cvel, qfrc_actuator and cfrc_ext describe,
+    after a step, the last evaluation of the physics and not the state that it led to, in the published
+    environments and Gymnasium's Humanoid as well. qpos, qvel and height are current.
 
-    Published as HumanoidDir-v0 of VariBAD and pomdp-baselines, where the contact forces were all zeros with the MuJoCo versions of the
-    results: contacts=false is that task without the zeros. The model is Gymnasium's humanoid.xml. The splits are disjoint.
+    Published as HumanoidDir-v0 of VariBAD and pomdp-baselines, where the contact forces were all zeros with
+    the MuJoCo versions of the results: contacts=false is that task without the zeros. The model is
+    Gymnasium's humanoid.xml. The splits are disjoint.
     """
 
     Config = HumanoidDirConfig
@@ -104,7 +110,9 @@ class HumanoidDirShard(MujocoShard):
         self.rows.info[at, 0] = 0.0
         self.rows.info[at, 1:] = position
 
-    def score(self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+    def score(
+        self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         velocity *= self._direction[at]
         along = velocity[:, 0] + velocity[:, 1]
         self.rows.info[at, 0] = along
@@ -125,7 +133,9 @@ class HumanoidDirShard(MujocoShard):
 
 
 def centre_of_mass(xipos: NDArray[np.float64], masses: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[n, 2] the horizontal place of the bodies [n, bodies, 3] of these masses [n or 1, bodies]; the world, body 0, has none."""
+    """[n, 2] the horizontal place of the bodies [n, bodies, 3] of these masses [n or 1, bodies]; the world,
+    body 0, has none.
+    """
     weighted = xipos[:, 1:, :2] * masses[:, 1:, None]
     return sum_columns(weighted) / sum_columns(masses[:, 1:])[:, None]
 

@@ -1,4 +1,6 @@
-"""Robots on `mujoco.batch`: physics, starts, parameters of their own, contact forces, divergence and pictures; a family adds what it rewards."""
+"""Robots on `mujoco.batch`: physics, starts, parameters of their own, contact forces, divergence and
+pictures; a family adds what it rewards.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     import mujoco
 
 HUGE = 1e10
-"""MuJoCo's own limit: it resets a simulation whose state is beyond, but looks only at the start of a frame."""
+"""MuJoCo's own limit: it resets a simulation whose state is beyond, but looks only at the start of a frame.
+"""
 
 _INSTALL = "Install EGL or OSMesa (Debian: libegl1, libosmesa6) and set MUJOCO_GL=egl or MUJOCO_GL=osmesa before the program starts"
 
@@ -53,22 +56,35 @@ class Body:
 
 
 class MujocoShard(Shard, ABC):
-    """Slots of one robot. A subclass says what position it watches, what a step is worth, when an episode ends, and what is observed.
+    """Slots of one robot. A subclass says what position it watches, what a step is worth, when an episode
+    ends, and what is observed.
 
-    `velocity` is the difference of that position over a step, divided by its duration. A simulation that diverged ends its episode with
-    velocity 0 and finite numbers (MuJoCo would silently put it back to its start). `fields` are fields of the model that every slot has
-    values of its own for, in `self.fields`; they must leave the geometry alone. With `contacts`, each simulation keeps its own MjData, and
-    `contact_forces` has what MuJoCo computes only when asked. A subclass binds its fields when it is built: one that is bound later is zero
-    until the next call.
+    `velocity` is the difference of that position over a step, divided by its duration. A simulation that
+    diverged ends its episode with velocity 0 and finite numbers (MuJoCo would silently put it back to its
+    start). `fields` are fields of the model that every slot has values of its own for, in `self.fields`; they
+    must leave the geometry alone. With `contacts`, each simulation keeps its own MjData, and `contact_forces`
+    has what MuJoCo computes only when asked. A subclass binds its fields when it is built: one that is bound
+    later is zero until the next call.
     """
 
     start_stage = "POS"
-    """How far a start is computed (`mujoco.mjtStage`): as far as a first observation or position needs. The physics after it is the same.
+    """How far a start is computed (`mujoco.mjtStage`): as far as a first observation or position needs. The
+    physics after it is the same.
 
-    What a stage does not compute is no number of this slot: the batch's threads compute many simulations in the same memory.
+    What a stage does not compute is no number of this slot: the batch's threads compute many simulations in
+    the same memory.
     """
 
-    def __init__(self, num_slots: int, threads: int, body: Body, *, dims: int = 1, fields: tuple[str, ...] = (), contacts: bool = False) -> None:
+    def __init__(
+        self,
+        num_slots: int,
+        threads: int,
+        body: Body,
+        *,
+        dims: int = 1,
+        fields: tuple[str, ...] = (),
+        contacts: bool = False,
+    ) -> None:
         # Here and not at the top: MuJoCo takes longer to import than everything else that a worker needs.
         mujoco = mujoco_module()
         from mujoco.batch import Batch, SimulationError
@@ -83,7 +99,9 @@ class MujocoShard(Shard, ABC):
         self.dt = float(self.model.opt.timestep) * body.frame_skip
         self._failure = SimulationError
         start_stage = "ACC" if contacts else self.start_stage  # the forces of a start, too
-        self._none, self._start_stage = (int(getattr(mujoco.mjtStage, f"mjSTAGE_{stage}")) for stage in ("NONE", start_stage))
+        self._none, self._start_stage = (
+            int(getattr(mujoco.mjtStage, f"mjSTAGE_{stage}")) for stage in ("NONE", start_stage)
+        )
         bad = [int(getattr(mujoco.mjtWarning, f"mjWARN_BAD{name}")) for name in ("QPOS", "QVEL", "QACC")]
         self._divergences = self.batch.warning[:, min(bad) : max(bad) + 1, 1]
         gain = self.model.actuator_ctrlrange[:, 1]
@@ -95,15 +113,21 @@ class MujocoShard(Shard, ABC):
 
     @abstractmethod
     def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
-        """Remember the tasks of these slots, and set what they change in `self.fields`; the episode's start follows."""
+        """Remember the tasks of these slots, and set what they change in `self.fields`; the episode's start
+        follows.
+        """
 
     @abstractmethod
     def position(self, at: At) -> NDArray[np.float64]:
         """[n, dims] the position whose change is the velocity."""
 
     @abstractmethod
-    def score(self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[n] the reward of a step; writes info. `ctrl` are the torques as the model takes them, `velocity` [n, dims]."""
+    def score(
+        self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """[n] the reward of a step; writes info. `ctrl` are the torques as the model takes them, `velocity`
+        [n, dims].
+        """
 
     def fallen(self, at: At) -> NDArray[np.bool_] | None:
         """[n] whether the episode ends here; None for robots that cannot fall."""
@@ -146,7 +170,9 @@ class MujocoShard(Shard, ABC):
             raise SlotError(int(error.ids[0]), str(error)) from error
         # Not below the limit: NaN too. Divergence is rare, and one look at the states of all slots is cheap.
         if self._divergences.any() or not np.abs(self.batch.state).max() < HUGE:
-            with np.errstate(over="ignore", invalid="ignore"):  # what derives from such a state may be anything
+            with np.errstate(
+                over="ignore", invalid="ignore"
+            ):  # what derives from such a state may be anything
                 self._account(at, ctrl, self._settle(at))
         else:
             self._account(at, ctrl, None)
@@ -184,7 +210,9 @@ class MujocoShard(Shard, ABC):
         return self._divergences[at].any(axis=1) | ~sound
 
     def contact_forces(self, at: At) -> NDArray[np.float64]:
-        """[n, bodies, 6] `cfrc_ext` as of the last evaluation of the physics, as stale as every derived field; 0 for a diverged slot."""
+        """[n, bodies, 6] `cfrc_ext` as of the last evaluation of the physics, as stale as every derived
+        field; 0 for a diverged slot.
+        """
         assert self._forces is not None, "built without contacts"
         return self._forces[at]
 
@@ -196,7 +224,8 @@ class MujocoShard(Shard, ABC):
         rne, get_data = mujoco_module().mj_rnePostConstraint, self.batch.get_data
         for slot in range(self.num_slots) if isinstance(at, slice) else at.tolist():
             get_data(slot, data)
-            # With the shared model for every slot: these forces sum those of the contacts, which are in the data, and no varied field is read.
+            # With the shared model for every slot: these forces sum those of the contacts, which are in the
+            # data, and no varied field is read.
             rne(model, data)
             forces[slot] = data.cfrc_ext
         if diverged is not None:
@@ -218,7 +247,9 @@ class MujocoShard(Shard, ABC):
 
 
 def mujoco_module() -> Any:
-    """The module, imported when it is first needed; its names come from C extensions, which a type checker cannot see."""
+    """The module, imported when it is first needed; its names come from C extensions, which a type checker
+    cannot see.
+    """
     try:
         import mujoco
     except (AttributeError, ImportError, RuntimeError) as error:
@@ -239,7 +270,9 @@ def load_model(file: str) -> Any:
 
 
 def hush_mujoco() -> None:
-    """MuJoCo prints each warning and writes MUJOCO_LOG.TXT into the working directory; here a divergence is an end of an episode instead."""
+    """MuJoCo prints each warning and writes MUJOCO_LOG.TXT into the working directory; here a divergence is
+    an end of an episode instead.
+    """
     mujoco = mujoco_module()
     if mujoco.get_mju_user_warning() is None:
         mujoco.set_mju_user_warning(_log.debug)
@@ -250,11 +283,13 @@ def _make_renderer(model: Any) -> mujoco.Renderer:
 
     try:
         if platform.system() == "Linux" and not os.environ.get("MUJOCO_GL") and not os.environ.get("DISPLAY"):
-            # MuJoCo reads MUJOCO_GL when it is imported, and its default needs a screen. Setting the variable would load OpenGL into every
-            # worker, so the choice is made here, where somebody wants a picture.
+            # MuJoCo reads MUJOCO_GL when it is imported, and its default needs a screen. Setting the variable
+            # would load OpenGL into every worker, so the choice is made here, where somebody wants a picture.
             from mujoco.egl import GLContext
 
             gl_context.GLContext = GLContext
         return mujoco_module().Renderer(model)
     except Exception as error:  # the OpenGL bindings raise whatever the driver makes them
-        raise RuntimeError(f"MuJoCo draws with OpenGL, which cannot be used here ({type(error).__name__}: {error}). {_INSTALL}.") from error
+        raise RuntimeError(
+            f"MuJoCo draws with OpenGL, which cannot be used here ({type(error).__name__}: {error}). {_INSTALL}."
+        ) from error

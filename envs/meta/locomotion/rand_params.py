@@ -24,7 +24,9 @@ BASES = {"body_mass": 1.5, "body_inertia": 1.5, "geom_friction": 1.5, "dof_dampi
 
 @dataclass(frozen=True)
 class Upright:
-    """When a robot stands: height (and angle) strictly within their bounds, and every other number of its state within `state`."""
+    """When a robot stands: height (and angle) strictly within their bounds, and every other number of its
+    state within `state`.
+    """
 
     height: tuple[float, float]
     angle: float = math.inf
@@ -47,7 +49,12 @@ class Planar:
     @property
     def sizes(self) -> dict[str, int]:
         """Numbers in each field that is multiplied."""
-        return {"body_mass": self.bodies, "body_inertia": 3 * self.bodies, "geom_friction": 3 * self.geoms, "dof_damping": 3 + self.joints}
+        return {
+            "body_mass": self.bodies,
+            "body_inertia": 3 * self.bodies,
+            "geom_friction": 3 * self.geoms,
+            "dof_damping": 3 + self.joints,
+        }
 
 
 HOPPER = Planar(
@@ -58,16 +65,24 @@ HOPPER = Planar(
     joints=3,
 )
 WALKER = Planar(
-    Body("walker2d_v5.xml", frame_skip=4, noise=0.005, speeds=Speeds.uniform), Upright((0.8, 2.0), angle=1.0), bodies=8, geoms=8, joints=6
+    Body("walker2d_v5.xml", frame_skip=4, noise=0.005, speeds=Speeds.uniform),
+    Upright((0.8, 2.0), angle=1.0),
+    bodies=8,
+    geoms=8,
+    joints=6,
 )
 
 
 def fallen(upright: Upright, qpos: NDArray[np.float64], qvel: NDArray[np.float64]) -> NDArray[np.bool_]:
     """[n] whether these planar robots have fallen."""
     height = qpos[:, 1]
-    out = (height <= upright.height[0]) | (height >= upright.height[1]) | (np.abs(qpos[:, 2]) >= upright.angle)
+    out = (
+        (height <= upright.height[0]) | (height >= upright.height[1]) | (np.abs(qpos[:, 2]) >= upright.angle)
+    )
     if upright.state < math.inf:
-        out |= (np.abs(qpos[:, 2:]) >= upright.state).any(axis=1) | (np.abs(qvel) >= upright.state).any(axis=1)
+        out |= (np.abs(qpos[:, 2:]) >= upright.state).any(axis=1) | (np.abs(qvel) >= upright.state).any(
+            axis=1
+        )
     return out
 
 
@@ -109,7 +124,8 @@ class RandParamsShard(MujocoShard):
         self._robot = robot
 
     def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
-        # As published, the constants that MuJoCo derives from masses when it reads a model (mj_setConst) are left as they are.
+        # As published, the constants that MuJoCo derives from masses when it reads a model (mj_setConst) are
+        # left as they are.
         start = 0
         for name, base in BASES.items():
             stock = getattr(self.model, name)
@@ -124,7 +140,9 @@ class RandParamsShard(MujocoShard):
         self.rows.info[at, :1] = 0.0
         self.rows.info[at, 1:] = position
 
-    def score(self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+    def score(
+        self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         self.rows.info[at, :1] = velocity
         self.rows.info[at, 1:] = position
         return velocity[:, 0] + self.ALIVE - self.CONTROL_COST * sum_columns(ctrl * ctrl)

@@ -36,8 +36,9 @@ _log = logging.getLogger(__name__)
 
 
 class TaskBy(Enum):
-    """How an environment is told its task: `set_task(task)`, `reset(options={"task": task})`, the seed of its resets, not at all, or by
-    `set_task` where it has that (`auto`)."""
+    """How an environment is told its task: `set_task(task)`, `reset(options={"task": task})`, the seed of its
+    resets, not at all, or by `set_task` where it has that (`auto`).
+    """
 
     auto = "auto"
     set_task = "set_task"
@@ -53,44 +54,65 @@ class GymnasiumConfig(EnvConfig):
     family: str = "Gymnasium"
     max_rollouts_per_task: int = option(1, "k: episodes of one task in a trial", low=1)
     max_episode_steps: int = option(0, "H: time limit of an episode; 0: the environment's own", low=0)
-    id: str = option("Pendulum-v1", "a registered id, or module:id, which imports the module that registers it")
-    arguments: list[str] = option([], 'of its constructor, as name=value with a JSON value or a word: ["map_name=8x8","is_slippery=false"]')
-    wrappers: list[str] = option([], 'put around it, the innermost first, as module:name: ["minigrid.wrappers:ImgObsWrapper"]')
-    task_by: TaskBy = option(TaskBy.auto, "how it is told its task: set_task, options, seed or none; auto: set_task where it has that")
-    rescale_actions: bool = option(True, "let the policy act in [-1, 1], stretched to the bounds of the environment's actions")
+    id: str = option(
+        "Pendulum-v1", "a registered id, or module:id, which imports the module that registers it"
+    )
+    arguments: list[str] = option(
+        [],
+        'of its constructor, as name=value with a JSON value or a word: ["map_name=8x8","is_slippery=false"]',
+    )
+    wrappers: list[str] = option(
+        [], 'put around it, the innermost first, as module:name: ["minigrid.wrappers:ImgObsWrapper"]'
+    )
+    task_by: TaskBy = option(
+        TaskBy.auto,
+        "how it is told its task: set_task, options, seed or none; auto: set_task where it has that",
+    )
+    rescale_actions: bool = option(
+        True, "let the policy act in [-1, 1], stretched to the bounds of the environment's actions"
+    )
     info_names: list[str] = option([], "numbers of its info to record; 0 where they are missing")
     success: str | None = option(None, "the number of its info that is above 0 once an episode has succeeded")
 
 
 class GymnasiumFamily(TaskFamily):
-    """Any Gymnasium environment: a registered id, in `wrappers` where it needs them, or in scripts a factory (`from_factory`).
+    """Any Gymnasium environment: a registered id, in `wrappers` where it needs them, or in scripts a factory
+    (`from_factory`).
 
-    Task: by `task_by`. `set_task`: drawn by the environment's `sample_tasks(n)` and told by its `set_task(task)`, the convention of the
-    published meta-RL environments (looked for in `env.unwrapped`); a task may be a number, a vector, or a dict of them, and becomes one flat
-    vector. `options`: drawn alike, told by `reset(options={"task": task})`. `seed`: the task is a number that seeds every reset, so that all
-    episodes of a trial play in the same generated world (mazes, levels); only here the splits are known to be disjoint. `none`: there is one task,
-    [0]; an ordinary environment, each episode with a seed of its own. `auto` takes `set_task` where the environment has it, else `none`.
+    Task: by `task_by`. `set_task`: drawn by the environment's `sample_tasks(n)` and told by its
+    `set_task(task)`, the convention of the published meta-RL environments (looked for in `env.unwrapped`); a
+    task may be a number, a vector, or a dict of them, and becomes one flat vector. `options`: drawn alike,
+    told by `reset(options={"task": task})`. `seed`: the task is a number that seeds every reset, so that all
+    episodes of a trial play in the same generated world (mazes, levels); only here the splits are known to be
+    disjoint. `none`: there is one task, [0]; an ordinary environment, each episode with a seed of its own.
+    `auto` takes `set_task` where the environment has it, else `none`.
 
-    Observation, Action: the environment's, by the encodings in envs/interop/spaces.py; continuous actions are stretched from [-1, 1]
-    (`rescale_actions`). An `action_mask` in a Dict observation reaches the agent under that key. Reward, terminated, truncated: the
-    environment's own. H: a number given as `max_episode_steps` replaces the time limit that an id is registered with, as in
-    `gymnasium.make`; 0 takes the registered one, and is refused where there is none. k=1. Info: `info_names`. No quantity is added.
+    Observation, Action: the environment's, by the encodings in envs/interop/spaces.py; continuous actions are
+    stretched from [-1, 1] (`rescale_actions`). An `action_mask` in a Dict observation reaches the agent under
+    that key. Reward, terminated, truncated: the environment's own. H: a number given as `max_episode_steps`
+    replaces the time limit that an id is registered with, as in `gymnasium.make`; 0 takes the registered one,
+    and is refused where there is none. k=1. Info: `info_names`. No quantity is added.
 
-    The environment is built once here, to look at it, and closed; a distribution of tasks keeps one more to draw them from.
+    The environment is built once here, to look at it, and closed; a distribution of tasks keeps one more to
+    draw them from.
     """
 
     Config = GymnasiumConfig
     group = Group.partner
     config: GymnasiumConfig
 
-    def __init__(self, config: GymnasiumConfig, factory: MakeEnv | None = None, sample_tasks: Sampler | None = None) -> None:
+    def __init__(
+        self, config: GymnasiumConfig, factory: MakeEnv | None = None, sample_tasks: Sampler | None = None
+    ) -> None:
         self._make = factory or _registered(config)
         self._sampler = sample_tasks
         self._name = config.id if factory is None else getattr(factory, "__name__", type(factory).__name__)
         self._of_sampling: gymnasium.Env[Any, Any] | None = None
         env = self._built()
         try:
-            super().__init__(replace(config, max_episode_steps=config.max_episode_steps or self._own_limit(env)))
+            super().__init__(
+                replace(config, max_episode_steps=config.max_episode_steps or self._own_limit(env))
+            )
             try:
                 self._writer = ActionWriter(env.action_space, config.rescale_actions)
                 self._reader = ObsReader(env.observation_space, env.action_space)
@@ -106,7 +128,9 @@ class GymnasiumFamily(TaskFamily):
             obs_space=self._reader.space,
             action_space=self._writer.space,
             task_dim=self._format.size,
-            info_names=tuple(dict.fromkeys([*config.info_names, *([config.success] if config.success else [])])),
+            info_names=tuple(
+                dict.fromkeys([*config.info_names, *([config.success] if config.success else [])])
+            ),
             deterministic=not nondeterministic,
             split=Split.disjoint if self._by is TaskBy.seed else Split.shared,
             success=config.success,
@@ -114,9 +138,11 @@ class GymnasiumFamily(TaskFamily):
 
     @classmethod
     def from_factory(cls, factory: MakeEnv, *, sample_tasks: Sampler | None = None, **options: Any) -> Self:
-        """The family of the environments that `factory()` makes; it is sent to workers by cloudpickle, so a lambda will do.
+        """The family of the environments that `factory()` makes; it is sent to workers by cloudpickle, so a
+        lambda will do.
 
-        `sample_tasks(rng, n, split)` draws [n, task_dim] tasks, for environments that do not draw them themselves.
+        `sample_tasks(rng, n, split)` draws [n, task_dim] tasks, for environments that do not draw them
+        themselves.
         """
         return cls(from_keywords(GymnasiumConfig, "GymnasiumFamily", options), factory, sample_tasks)
 
@@ -135,12 +161,14 @@ class GymnasiumFamily(TaskFamily):
 
     def make_shard(self, num_slots: int, threads: int = 1) -> GymShard:
         setter = TaskSetter(self._by.value, self._format.task)
-        return GymShard(self._make, num_slots, self._reader, self._writer, task=setter, info_names=self.spec.info_names)
+        return GymShard(
+            self._make, num_slots, self._reader, self._writer, task=setter, info_names=self.spec.info_names
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_of_sampling": None}  # an environment does not travel
 
-    # -- looking at the environment ------------------------------------------------------------------------------------------------------
+    # -- looking at the environment --------------------------------------------------------------------------
 
     def _built(self) -> gymnasium.Env[Any, Any]:
         try:
@@ -173,13 +201,18 @@ class GymnasiumFamily(TaskFamily):
         if self._by in (TaskBy.none, TaskBy.seed):
             return TaskFormat((("", ()),), (False,))
         if self._sampler is not None:
-            return TaskFormat((("", (np.asarray(self._sampler(np.random.default_rng(0), 1, "train")).shape[-1],)),), (False,))
+            return TaskFormat(
+                (("", (np.asarray(self._sampler(np.random.default_rng(0), 1, "train")).shape[-1],)),),
+                (False,),
+            )
         return TaskFormat.of(_drawn(env, 1, 0)[0], self._name)
 
 
 @dataclass(frozen=True)
 class TaskFormat:
-    """How an environment writes a task: a number, a vector, or a dict of them (by sorted keys; the key "" means that it is no dict)."""
+    """How an environment writes a task: a number, a vector, or a dict of them (by sorted keys; the key ""
+    means that it is no dict).
+    """
 
     parts: tuple[tuple[str, tuple[int, ...]], ...]
     """(key, shape)"""
@@ -189,13 +222,20 @@ class TaskFormat:
     @classmethod
     def of(cls, task: Any, owner: str) -> TaskFormat:
         """The format of one task."""
-        named = {str(key): np.asarray(task[key]) for key in sorted(task)} if isinstance(task, Mapping) else {"": np.asarray(task)}
+        named = (
+            {str(key): np.asarray(task[key]) for key in sorted(task)}
+            if isinstance(task, Mapping)
+            else {"": np.asarray(task)}
+        )
         if not named or any(part.dtype.kind not in "fiub" for part in named.values()):
             raise OptionError(
                 f"{owner} draws tasks of type {type(task).__name__}, which are no numbers, vectors or dicts of them: "
                 "give an environment that numbers its tasks."
             )
-        return cls(tuple((key, part.shape) for key, part in named.items()), tuple(part.dtype.kind != "f" for part in named.values()))
+        return cls(
+            tuple((key, part.shape) for key, part in named.items()),
+            tuple(part.dtype.kind != "f" for part in named.values()),
+        )
 
     @property
     def size(self) -> int:
@@ -209,17 +249,24 @@ class TaskFormat:
             if found != self.parts:
                 raise ValueError(f"{owner} draws tasks of several shapes: {self.parts}, then {found}.")
         dicts = self.parts[0][0] != ""
-        rows = [np.concatenate([np.ravel(task[key] if dicts else task) for key, _ in self.parts]) for task in tasks]
+        rows = [
+            np.concatenate([np.ravel(task[key] if dicts else task) for key, _ in self.parts])
+            for task in tasks
+        ]
         return np.array(rows, np.float64)
 
     def checked(self, tasks: NDArray[np.float64], n: int, owner: str) -> NDArray[np.float64]:
         """Tasks that are vectors already, if they have the right shape."""
         if tasks.shape != (n, self.size):
-            raise ValueError(f"The sample_tasks of {owner} drew tasks of shape {tasks.shape}, not {(n, self.size)}.")
+            raise ValueError(
+                f"The sample_tasks of {owner} drew tasks of shape {tasks.shape}, not {(n, self.size)}."
+            )
         return tasks
 
     def task(self, vector: NDArray[np.float64]) -> Any:
-        """The task of a vector, as the environment wrote it: numbers as Python's, vectors as arrays of their own."""
+        """The task of a vector, as the environment wrote it: numbers as Python's, vectors as arrays of their
+        own.
+        """
         found, at = {}, 0
         for (key, shape), whole in zip(self.parts, self.whole, strict=True):
             size = int(np.prod(shape))
@@ -231,7 +278,9 @@ class TaskFormat:
 
 
 def _drawn(env: gymnasium.Env[Any, Any], n: int, seed: int) -> Sequence[Any]:
-    """Tasks that the environment draws, decided by the seed, whether it draws them from its own stream or from a global one."""
+    """Tasks that the environment draws, decided by the seed, whether it draws them from its own stream or
+    from a global one.
+    """
     unwrapped: Any = env.unwrapped
     with _global_streams(seed):
         env.reset(seed=seed)
@@ -254,12 +303,14 @@ def _global_streams(seed: int) -> Iterator[None]:
         np.random.set_state(of_numpy)
 
 
-# -- registered environments -----------------------------------------------------------------------------------------------------------------
+# -- registered environments ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Registered:
-    """Makes a registered environment, and wraps it; it carries the registration itself, which a worker may not have."""
+    """Makes a registered environment, and wraps it; it carries the registration itself, which a worker may
+    not have.
+    """
 
     registration: registration.EnvSpec
     max_episode_steps: int | None
@@ -268,7 +319,12 @@ class Registered:
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         # Gymnasium's own checker looks at the first step only, and GymShard at every one.
-        env: Any = gymnasium.make(self.registration, max_episode_steps=self.max_episode_steps, disable_env_checker=True, **self.arguments)
+        env: Any = gymnasium.make(
+            self.registration,
+            max_episode_steps=self.max_episode_steps,
+            disable_env_checker=True,
+            **self.arguments,
+        )
         for wrapper in self.wrappers:
             env = wrapper(env)
         return env
@@ -290,16 +346,29 @@ def _registered(config: GymnasiumConfig) -> Registered:
     arguments = dict(_argument(one) for one in config.arguments)
     if "render_mode" not in arguments and _can_draw(found):
         arguments["render_mode"] = "rgb_array"  # what it costs, it costs when a picture is asked for
-    if found.max_episode_steps and config.max_episode_steps and found.max_episode_steps != config.max_episode_steps:
-        _log.info("%s: episodes of %d steps, registered are %d.", config.id, config.max_episode_steps, found.max_episode_steps)
-    return Registered(found, config.max_episode_steps or None, arguments, tuple(_wrapper(one) for one in config.wrappers))
+    if (
+        found.max_episode_steps
+        and config.max_episode_steps
+        and found.max_episode_steps != config.max_episode_steps
+    ):
+        _log.info(
+            "%s: episodes of %d steps, registered are %d.",
+            config.id,
+            config.max_episode_steps,
+            found.max_episode_steps,
+        )
+    return Registered(
+        found, config.max_episode_steps or None, arguments, tuple(_wrapper(one) for one in config.wrappers)
+    )
 
 
 def _imported(module: str, asked: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise OptionError(f"{asked} needs the package {module}, which cannot be imported ({error}).") from error
+        raise OptionError(
+            f"{asked} needs the package {module}, which cannot be imported ({error})."
+        ) from error
 
 
 def _wrapper(text: str) -> Callable[[Any], Any]:
@@ -323,12 +392,17 @@ def _argument(text: str) -> tuple[str, Any]:
 
 
 def _can_draw(found: registration.EnvSpec) -> bool:
-    """Whether an environment draws pictures and takes a `render_mode` (what it inherits may draw, and its constructor take nothing).
+    """Whether an environment draws pictures and takes a `render_mode` (what it inherits may draw, and its
+    constructor take nothing).
 
     False where its class cannot be had, which is told when it is built.
     """
     try:
-        made_by = found.entry_point if callable(found.entry_point) else registration.load_env_creator(found.entry_point or "")
+        made_by = (
+            found.entry_point
+            if callable(found.entry_point)
+            else registration.load_env_creator(found.entry_point or "")
+        )
         takes = inspect.signature(made_by).parameters
         named = "render_mode" in takes or any(one.kind is one.VAR_KEYWORD for one in takes.values())
         return named and "rgb_array" in (getattr(made_by, "metadata", {}).get("render_modes") or ())

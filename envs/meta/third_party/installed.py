@@ -1,4 +1,6 @@
-"""Whether a family can be played with what is installed, told in a sentence before a worker fails at it with a page."""
+"""Whether a family can be played with what is installed, told in a sentence before a worker fails at it with
+a page.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""MetaWorld: a robot arm on a table, and fifty things to do there, in the meta-learning benchmarks of the package metaworld."""
+"""MetaWorld: a robot arm on a table, and fifty things to do there, in the meta-learning benchmarks of the
+package metaworld.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +39,21 @@ INFO_NAMES = ("success", "near_object", "grasp_success", "obj_to_target", "goal_
 REFERENCE = Reference(oracle=4834.9, random=797.6, tasks=50)
 """On all test tasks of ML1's reach, with today's rewards."""
 
-MEASURED_WITH = ("max_episode_steps", "benchmark", "ml1_env_name", "reward_version", "places_seed", "end_on_success")
+MEASURED_WITH = (
+    "max_episode_steps",
+    "benchmark",
+    "ml1_env_name",
+    "reward_version",
+    "places_seed",
+    "end_on_success",
+)
 """The options whose defaults the reference belongs to."""
 
 
 class Benchmark(Enum):
-    """ML1: one thing to do, at other places in the test; ML10: ten to train on, five others in the test; ML45: forty-five, and five others."""
+    """ML1: one thing to do, at other places in the test; ML10: ten to train on, five others in the test;
+    ML45: forty-five, and five others.
+    """
 
     ML1 = "ML1"
     ML10 = "ML10"
@@ -58,40 +69,62 @@ class RewardVersion(Enum):
 
 @dataclass
 class MetaWorldConfig(EnvConfig):
-    """Options of MetaWorld; the defaults are ML1 on reach with today's rewards, and the ten episodes of adaptation of its protocol."""
+    """Options of MetaWorld; the defaults are ML1 on reach with today's rewards, and the ten episodes of
+    adaptation of its protocol.
+    """
 
     family: str = "MetaWorld"
     max_rollouts_per_task: int = option(10, "k: episodes of one task in a trial", low=1)
-    max_episode_steps: int = option(500, "H: environment steps in an episode; Meta-World's environments play no more than 500", low=1, high=500)
+    max_episode_steps: int = option(
+        500,
+        "H: environment steps in an episode; Meta-World's environments play no more than 500",
+        low=1,
+        high=500,
+    )
     benchmark: Benchmark = option(Benchmark.ML1, "ML1, ML10 or ML45: what is trained on, and what is tested")
-    ml1_env_name: str = option("reach-v3", "what is to be done in ML1, by Meta-World's name; ML10 and ML45 have their own lists")
-    reward_version: RewardVersion = option(RewardVersion.v2, "v1: up to some 1200 a step; v2: between 0 and 10; results of the two do not compare")
-    places_seed: int = option(0, "the seed by which the benchmark draws its 50 places for each thing to do", low=0)
-    end_on_success: bool = option(False, "end an episode at its first success, as Meta-World does in the episodes that it evaluates")
+    ml1_env_name: str = option(
+        "reach-v3", "what is to be done in ML1, by Meta-World's name; ML10 and ML45 have their own lists"
+    )
+    reward_version: RewardVersion = option(
+        RewardVersion.v2,
+        "v1: up to some 1200 a step; v2: between 0 and 10; results of the two do not compare",
+    )
+    places_seed: int = option(
+        0, "the seed by which the benchmark draws its 50 places for each thing to do", low=0
+    )
+    end_on_success: bool = option(
+        False, "end an episode at its first success, as Meta-World does in the episodes that it evaluates"
+    )
 
 
 class MetaWorld(TaskFamily):
-    """A robot arm on a table that has to find out what is to be done there, and where: Meta-World's ML1, ML10 and ML45.
+    """A robot arm on a table that has to find out what is to be done there, and where: Meta-World's ML1, ML10
+    and ML45.
 
-    Task: 7 numbers, that of the environment, counting Meta-World's fifty in alphabetical order, then the six that place its objects and
-    its goal (an environment that needs three has zeros behind them). They are those of the benchmark object that the package
-    builds with `places_seed`: 50 places for each environment, trained and tested on as its own lists say. ML1 tests other places, ML10 and
-    ML45 five other environments, so the splits are disjoint. Many tasks are drawn without repetition until all have been drawn: a list of 250
-    test tasks of ML10 is all of them. Everything in an episode follows from task and actions; Meta-World draws nothing more, and ignores seeds.
+    Task: 7 numbers, that of the environment, counting Meta-World's fifty in alphabetical order, then the six
+    that place its objects and its goal (an environment that needs three has zeros behind them). They are
+    those of the benchmark object that the package builds with `places_seed`: 50 places for each environment,
+    trained and tested on as its own lists say. ML1 tests other places, ML10 and ML45 five other environments,
+    so the splits are disjoint. Many tasks are drawn without repetition until all have been drawn: a list of
+    250 test tasks of ML10 is all of them. Everything in an episode follows from task and actions; Meta-World
+    draws nothing more, and ignores seeds.
 
-    Observation, 39 numbers: the gripper's position and opening, position and quaternion of two objects, all this at the step before, and
-    three zeros, where Meta-World shows the goal to agents that may know it. Action: four numbers in [-1, 1], the hand's movement and the
-    fingers' force. Reward: the environment's own, by `reward_version`. Never terminated (with `end_on_success`: by a success). H=500, k=10.
-    Info: success (now), near_object, grasp_success, obj_to_target; and the goal's position, for the record and the oracle, not the agent.
-    Starts have no info but the goal.
+    Observation, 39 numbers: the gripper's position and opening, position and quaternion of two objects, all
+    this at the step before, and three zeros, where Meta-World shows the goal to agents that may know it.
+    Action: four numbers in [-1, 1], the hand's movement and the fingers' force. Reward: the environment's
+    own, by `reward_version`. Never terminated (with `end_on_success`: by a success). H=500, k=10. Info:
+    success (now), near_object, grasp_success, obj_to_target; and the goal's position, for the record and the
+    oracle, not the agent. Starts have no info but the goal.
 
-    Published as ML1, ML10 and ML45 of Meta-World, here in its v3 environments for Gymnasium. The official protocol adapts for ten episodes of
-    one task and then evaluates three, which count as solved where success was ever 1: `evaluation.episodes_per_trial=13`, and the mean
-    of success_episode_11 to 13. It cuts the evaluated three at their first success; here they are played on, which changes what a memory
-    sees afterwards, and no episode's own success; `end_on_success` cuts all of them, adaptation included.
+    Published as ML1, ML10 and ML45 of Meta-World, here in its v3 environments for Gymnasium. The official
+    protocol adapts for ten episodes of one task and then evaluates three, which count as solved where success
+    was ever 1: `evaluation.episodes_per_trial=13`, and the mean of success_episode_11 to 13. It cuts the
+    evaluated three at their first success; here they are played on, which changes what a memory sees
+    afterwards, and no episode's own success; `end_on_success` cuts all of them, adaptation included.
 
-    Oracle: Meta-World's scripted policies, which are told the environment and the goal. No quantity is added, and none is read from before
-    the step. It needs the package metaworld, which needs an older MuJoCo than other families: `requirements-metaworld.txt`.
+    Oracle: Meta-World's scripted policies, which are told the environment and the goal. No quantity is added,
+    and none is read from before the step. It needs the package metaworld, which needs an older MuJoCo than
+    other families: `requirements-metaworld.txt`.
     """
 
     Config = MetaWorldConfig
@@ -108,7 +141,9 @@ class MetaWorld(TaskFamily):
             task_dim=1 + PLACES,
             info_names=INFO_NAMES,
             split=Split.disjoint,
-            reference=REFERENCE if all(getattr(config, name) == getattr(MetaWorldConfig, name) for name in MEASURED_WITH) else None,
+            reference=REFERENCE
+            if all(getattr(config, name) == getattr(MetaWorldConfig, name) for name in MEASURED_WITH)
+            else None,
             success="success",
         )
 
@@ -139,14 +174,19 @@ class MetaWorld(TaskFamily):
         policies = importlib.import_module("metaworld.policies").ENV_POLICY_MAP
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Constant")  # that an action is beyond its bounds
-            actions = [policies[names[int(number)]]().get_action(row) for number, row in zip(task[:, 0], seen, strict=True)]
+            actions = [
+                policies[names[int(number)]]().get_action(row)
+                for number, row in zip(task[:, 0], seen, strict=True)
+            ]
         return np.clip(np.array(actions), -1.0, 1.0).astype(np.float32)
 
 
 class AnyTask(gymnasium.Env[Any, Any]):
-    """One slot: whatever environment its task asks for, borrowed from those of the shard that are `idle` (each weighs 20 MB).
+    """One slot: whatever environment its task asks for, borrowed from those of the shard that are `idle`
+    (each weighs 20 MB).
 
-    An environment that is taken over shows nothing of what it has played: Meta-World sets up its world anew at every reset.
+    An environment that is taken over shows nothing of what it has played: Meta-World sets up its world anew
+    at every reset.
     """
 
     observation_space = OBS_SPACE
@@ -163,7 +203,11 @@ class AnyTask(gymnasium.Env[Any, Any]):
         kind = self._module.env_dict.ALL_V3_ENVIRONMENTS[name]
         if name != self._name:
             self._give_back()
-            self._env = self._idle[name].pop() if self._idle[name] else kind(reward_function_version=self._reward_version, render_mode="rgb_array")
+            self._env = (
+                self._idle[name].pop()
+                if self._idle[name]
+                else kind(reward_function_version=self._reward_version, render_mode="rgb_array")
+            )
             self._name = name
         places = task[1 : 1 + self._playing._random_reset_space.low.size].copy()
         told = pickle.dumps({"rand_vec": places, "env_cls": kind, "partially_observable": True})
@@ -175,14 +219,20 @@ class AnyTask(gymnasium.Env[Any, Any]):
         return self._env
 
     def _with_goal(self, info: dict[str, Any]) -> dict[str, Any]:
-        return info | dict(zip(("goal_x", "goal_y", "goal_z"), self._playing._target_pos.tolist(), strict=True))
+        return info | dict(
+            zip(("goal_x", "goal_y", "goal_z"), self._playing._target_pos.tolist(), strict=True)
+        )
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[NDArray[np.float64], dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float64], dict[str, Any]]:
         """The start of the task; there is nothing to seed."""
         obs, info = self._playing.reset()
         return obs, self._with_goal(info)
 
-    def step(self, action: NDArray[np.float64]) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, Any]]:
+    def step(
+        self, action: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, Any]]:
         """One step; whether it was the last one the trial's clock knows."""
         obs, reward, _, _, info = self._playing.step(action)
         return obs, float(reward), self._end_on_success and info["success"] > 0, False, self._with_goal(info)
@@ -209,7 +259,9 @@ def metaworld() -> Any:
     try:
         return importlib.import_module("metaworld")
     except ImportError as error:
-        raise OptionError(f"MetaWorld needs the package metaworld: pip install -r requirements-metaworld.txt ({error}).") from error
+        raise OptionError(
+            f"MetaWorld needs the package metaworld: pip install -r requirements-metaworld.txt ({error})."
+        ) from error
 
 
 @functools.cache
@@ -220,11 +272,15 @@ def env_names() -> tuple[str, ...]:
 
 @functools.cache
 def tasks_of(benchmark: Benchmark, env_name: str, seed: int) -> dict[str, NDArray[np.float64]]:
-    """[n, 7] all tasks of a benchmark by split. Building one takes a while (ML10 7 s, ML45 25 s), since it resets each environment 50 times."""
+    """[n, 7] all tasks of a benchmark by split. Building one takes a while (ML10 7 s, ML45 25 s), since it
+    resets each environment 50 times.
+    """
     module, names = metaworld(), env_names()
     if benchmark is Benchmark.ML1:
         if env_name not in names:
-            raise OptionError(f"MetaWorld: ml1_env_name={env_name!r} is not one of its environments.{nearest(env_name, names)}")
+            raise OptionError(
+                f"MetaWorld: ml1_env_name={env_name!r} is not one of its environments.{nearest(env_name, names)}"
+            )
         built = module.ML1(env_name, seed=seed)
     else:
         built = getattr(module, benchmark.value)(seed=seed)

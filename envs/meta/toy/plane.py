@@ -23,7 +23,8 @@ INFO_NAMES = ("distance", "success")
 
 
 class PlaneShard(Shard, ABC):
-    """Slots of x' = x + 0.1 a + drift; a subclass says where episodes start, what a task is, and what a row is worth.
+    """Slots of x' = x + 0.1 a + drift; a subclass says where episodes start, what a task is, and what a row
+    is worth.
 
     Info: the distance to the goal, and whether the point is in the goal now. Nothing here ends an episode.
     """
@@ -40,7 +41,9 @@ class PlaneShard(Shard, ABC):
         """[n, 2] where the episodes of these seeds start."""
 
     @abstractmethod
-    def place(self, tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def place(
+        self, tasks: NDArray[np.float64], seeds: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The goal and the drift, [n, 2] each, of the episodes of these tasks and seeds."""
 
     def drift(self, at: NDArray[np.int64] | slice) -> NDArray[np.float64]:
@@ -70,11 +73,14 @@ class PlaneShard(Shard, ABC):
         self.rows.terminated[at] = False
         self.rows.truncated[at] = False
 
-    def _write(self, at: NDArray[np.int64] | slice, position: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    def _write(
+        self, at: NDArray[np.int64] | slice, position: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Write observation and info; the distance and whether it is within the radius."""
         offset = position - self._goal[at]
         offset *= offset
-        # Not np.hypot or a norm: square roots are correctly rounded everywhere, so the bits depend on nothing.
+        # Not np.hypot or a norm: square roots are correctly rounded everywhere, so the bits depend on
+        # nothing.
         distance = np.sqrt(offset[:, 0] + offset[:, 1])
         inside = distance <= self._radius
         self.rows.obs[at] = position  # pyright: ignore[reportArgumentType, reportCallIssue] - a Box, not a Dict
@@ -89,12 +95,18 @@ class PlaneShard(Shard, ABC):
 
 
 def on_circle(angles: NDArray[np.float64], radius: float = 1.0) -> NDArray[np.float64]:
-    """[n, 2] the points at these angles. With math, since numpy's trigonometry may give other last bits for arrays of other lengths."""
+    """[n, 2] the points at these angles. With math, since numpy's trigonometry may give other last bits for
+    arrays of other lengths.
+    """
     points = [(radius * math.cos(angle), radius * math.sin(angle)) for angle in angles.tolist()]
     return np.array(points, np.float64).reshape(len(points), 2)
 
 
-def towards(goal: NDArray[np.float64], obs: Obs, drift: NDArray[np.float64] | float = 0.0) -> NDArray[np.float32]:
-    """[N, 2] the actions that bring the points to their goals in the fewest steps: each axis as fast as it can, then still."""
+def towards(
+    goal: NDArray[np.float64], obs: Obs, drift: NDArray[np.float64] | float = 0.0
+) -> NDArray[np.float32]:
+    """[N, 2] the actions that bring the points to their goals in the fewest steps: each axis as fast as it
+    can, then still.
+    """
     assert isinstance(obs, np.ndarray)
     return np.clip((goal - obs[:, :2].astype(np.float64) - drift) / STEP, -1.0, 1.0).astype(np.float32)

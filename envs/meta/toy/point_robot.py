@@ -1,4 +1,6 @@
-"""PointRobot: a point that has to find a goal on a half circle, on a circle or in a square, with or without wind."""
+"""PointRobot: a point that has to find a goal on a half circle, on a circle or in a square, with or without
+wind.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from utils.seeding import episode_seeds, uniforms
 
 
 class Goals(Enum):
-    """Where goals are: on the upper half circle, on the whole circle, or anywhere in [-1, 1] x [-1, 1]; uniform there."""
+    """Where goals are: on the upper half circle, on the whole circle, or anywhere in [-1, 1] x [-1, 1];
+    uniform there.
+    """
 
     half_circle = "half_circle"
     circle = "circle"
@@ -26,8 +30,10 @@ class Goals(Enum):
 
 
 class Arcs(Enum):
-    """Which goals of the circle are for training and which for tests: `same` all for both, `down_up` the lower half to train and the upper half
-    to test, `sides` the quarters on the right and left to train and those above and below to test."""
+    """Which goals of the circle are for training and which for tests: `same` all for both, `down_up` the
+    lower half to train and the upper half to test, `sides` the quarters on the right and left to train and
+    those above and below to test.
+    """
 
     same = "same"
     down_up = "down_up"
@@ -35,7 +41,9 @@ class Arcs(Enum):
 
 
 class Start(Enum):
-    """Where an episode starts: `fixed` at (0, 0), `random` uniform in [-1.5, 1.5] x [-0.5, 1.5], `square` uniform in [-1, 1] x [-1, 1]."""
+    """Where an episode starts: `fixed` at (0, 0), `random` uniform in [-1.5, 1.5] x [-0.5, 1.5], `square`
+    uniform in [-1, 1] x [-1, 1].
+    """
 
     fixed = "fixed"
     random = "random"
@@ -43,7 +51,9 @@ class Start(Enum):
 
 
 class PointReward(Enum):
-    """What a step is worth at distance d: `sparse` 1 in the goal, `sparse_distance` 1 - d in the goal, `dense` -d everywhere."""
+    """What a step is worth at distance d: `sparse` 1 in the goal, `sparse_distance` 1 - d in the goal,
+    `dense` -d everywhere.
+    """
 
     sparse = "sparse"
     sparse_distance = "sparse_distance"
@@ -51,8 +61,9 @@ class PointReward(Enum):
 
 
 class PointWind(Enum):
-    """What moves the point besides its action: `none`, `fixed` (-0.04, 0.03) in every step, or 0.05 in a direction that is drawn for every
-    `episode` or for every `step`."""
+    """What moves the point besides its action: `none`, `fixed` (-0.04, 0.03) in every step, or 0.05 in a
+    direction that is drawn for every `episode` or for every `step`.
+    """
 
     none = "none"
     fixed = "fixed"
@@ -72,31 +83,54 @@ class PointRobotConfig(EnvConfig):
     family: str = "PointRobot"
     max_rollouts_per_task: int = option(2, "k: episodes of one task in a trial", low=1)
     max_episode_steps: int = option(60, "H: environment steps in an episode", low=1)
-    goals: Goals = option(Goals.half_circle, "where goals are: half_circle (the upper half), circle, or square, which is [-1, 1] x [-1, 1]")
-    circle_radius: float = option(1.0, "the distance of goals from (0, 0), on the circle and the half circle", above=0, high=10)
-    test_circle_radius: float | None = option(None, "the same for test tasks; null: as far as in training", above=0, high=10)
-    arcs: Arcs = option(Arcs.same, "of goals=circle: same for all; down_up: train below, test above; sides: train right and left, test the rest")
-    wind: PointWind = option(PointWind.none, "none; fixed: always (-0.04, 0.03); episode, step: 0.05 in a direction drawn for each of them")
-    reward: PointReward = option(PointReward.sparse, "sparse: 1 in the goal; sparse_distance: 1 - distance in the goal; dense: -distance")
-    start: Start = option(Start.random, "fixed: (0, 0); random: in [-1.5, 1.5] x [-0.5, 1.5]; square: in [-1, 1] x [-1, 1], anew in every episode")
+    goals: Goals = option(
+        Goals.half_circle,
+        "where goals are: half_circle (the upper half), circle, or square, which is [-1, 1] x [-1, 1]",
+    )
+    circle_radius: float = option(
+        1.0, "the distance of goals from (0, 0), on the circle and the half circle", above=0, high=10
+    )
+    test_circle_radius: float | None = option(
+        None, "the same for test tasks; null: as far as in training", above=0, high=10
+    )
+    arcs: Arcs = option(
+        Arcs.same,
+        "of goals=circle: same for all; down_up: train below, test above; sides: train right and left, test the rest",
+    )
+    wind: PointWind = option(
+        PointWind.none,
+        "none; fixed: always (-0.04, 0.03); episode, step: 0.05 in a direction drawn for each of them",
+    )
+    reward: PointReward = option(
+        PointReward.sparse,
+        "sparse: 1 in the goal; sparse_distance: 1 - distance in the goal; dense: -distance",
+    )
+    start: Start = option(
+        Start.random,
+        "fixed: (0, 0); random: in [-1.5, 1.5] x [-0.5, 1.5]; square: in [-1, 1] x [-1, 1], anew in every episode",
+    )
     radius: float = option(0.2, "how near to the goal is in the goal", above=0, high=1)
 
 
 class PointRobot(TaskFamily):
     """A point that has to find a goal on the unit upper half circle.
 
-    Task: the goal (x, y) = (cos t, sin t), t uniform in [0, pi]; with `goals` on the whole circle or in a square, see `Goals`, with
-    `circle_radius` and `test_circle_radius` at other distances, with `arcs` on other arcs in tests than in training. Observation: the position
-    (x, y). Action: two numbers in [-1, 1]; a step moves the point by a tenth of them and by the wind, see `PointWind`. Reward: of the position
-    after the step, see `PointReward`. The episode never ends by itself. Info: distance to the goal, success (in the goal now). No quantity lags.
-    The wind is no part of the task: the oracle knows one that is fixed, and not one that is drawn. H=60, k=2. The splits are disjoint.
+    Task: the goal (x, y) = (cos t, sin t), t uniform in [0, pi]; with `goals` on the whole circle or in a
+    square, see `Goals`, with `circle_radius` and `test_circle_radius` at other distances, with `arcs` on
+    other arcs in tests than in training. Observation: the position (x, y). Action: two numbers in [-1, 1]; a
+    step moves the point by a tenth of them and by the wind, see `PointWind`. Reward: of the position after
+    the step, see `PointReward`. The episode never ends by itself. Info: distance to the goal, success (in the
+    goal now). No quantity lags. The wind is no part of the task: the oracle knows one that is fixed, and not
+    one that is drawn. H=60, k=2. The splits are disjoint.
 
-    Published as: Semi-Circle, PointRobotSparse-v0 of pomdp-baselines (the defaults: reward=sparse, start=random, H=60, k=2; there with fixed
-    lists of 80 and 20 tasks, here num_train_tasks=80); SparsePointEnv of VariBAD (reward=sparse_distance, start=fixed, H=100, k=3);
-    sparse-point-robot of PEARL (start=fixed, H=20, reward=dense as it trains and reward=sparse as it tests; its goals: `published_tasks`);
-    PointRobot-v0 of pomdp-baselines (goals=square, start=square, reward=dense, H=60); the circles of qrico64 (goals=circle, reward=dense, H=60,
-    with wind=fixed, episode or step; circle_down_up is arcs=down_up, circle_left_right_up_down is arcs=sides, circle_1_2 is
-    test_circle_radius=2; there fixed lists of evenly spaced goals in tests, here goals drawn on the same arcs). All of them with radius=0.2.
+    Published as: Semi-Circle, PointRobotSparse-v0 of pomdp-baselines (the defaults: reward=sparse,
+    start=random, H=60, k=2; there with fixed lists of 80 and 20 tasks, here num_train_tasks=80);
+    SparsePointEnv of VariBAD (reward=sparse_distance, start=fixed, H=100, k=3); sparse-point-robot of PEARL
+    (start=fixed, H=20, reward=dense as it trains and reward=sparse as it tests; its goals:
+    `published_tasks`); PointRobot-v0 of pomdp-baselines (goals=square, start=square, reward=dense, H=60); the
+    circles of qrico64 (goals=circle, reward=dense, H=60, with wind=fixed, episode or step; circle_down_up is
+    arcs=down_up, circle_left_right_up_down is arcs=sides, circle_1_2 is test_circle_radius=2; there fixed
+    lists of evenly spaced goals in tests, here goals drawn on the same arcs). All of them with radius=0.2.
     """
 
     Config = PointRobotConfig
@@ -106,10 +140,20 @@ class PointRobot(TaskFamily):
     def __init__(self, config: PointRobotConfig) -> None:
         super().__init__(config)
         if config.arcs is not Arcs.same and config.goals is not Goals.circle:
-            raise OptionError(f"PointRobot: arcs={config.arcs.name} are parts of the whole circle: they need goals=circle.")
-        if config.goals is Goals.square and (config.circle_radius != 1.0 or config.test_circle_radius is not None):
-            raise OptionError("PointRobot: goals=square has no circle: leave circle_radius and test_circle_radius out.")
-        known = [reference for options, reference in _REFERENCES if _own(PointRobotConfig(**options)) == _own(config)]
+            raise OptionError(
+                f"PointRobot: arcs={config.arcs.name} are parts of the whole circle: they need goals=circle."
+            )
+        if config.goals is Goals.square and (
+            config.circle_radius != 1.0 or config.test_circle_radius is not None
+        ):
+            raise OptionError(
+                "PointRobot: goals=square has no circle: leave circle_radius and test_circle_radius out."
+            )
+        known = [
+            reference
+            for options, reference in _REFERENCES
+            if _own(PointRobotConfig(**options)) == _own(config)
+        ]
         self.spec = EnvSpec(
             name="PointRobot",
             obs_space=OBS_SPACE,
@@ -141,7 +185,9 @@ class PointRobot(TaskFamily):
     def make_shard(self, num_slots: int, threads: int = 1) -> PointRobotShard:
         return PointRobotShard(num_slots, self.config)
 
-    def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[np.float32]:
+    def oracle_action(
+        self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]
+    ) -> NDArray[np.float32]:
         return towards(task, obs, drift=np.array(FIXED_WIND) if self.config.wind is PointWind.fixed else 0.0)
 
 
@@ -165,7 +211,9 @@ class PointRobotShard(PlaneShard):
             return uniforms(seeds, 2) * 2.0 - 1.0
         return uniforms(seeds, 2) * (3.0, 2.0) + (-1.5, -0.5)
 
-    def place(self, tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def place(
+        self, tasks: NDArray[np.float64], seeds: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         if self._wind is PointWind.episode:
             return tasks, gusts(uniforms(seeds, 3)[:, 2])  # the first two numbers are the start
         wind = FIXED_WIND if self._wind is PointWind.fixed else (0.0, 0.0)
@@ -189,7 +237,9 @@ def gusts(turns: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def published_tasks(n: int = 100) -> NDArray[np.float64]:
-    """[n, 2] the goals that PEARL's results were made with: evenly spaced from (1, 0) to (-1, 0), both of them included."""
+    """[n, 2] the goals that PEARL's results were made with: evenly spaced from (1, 0) to (-1, 0), both of
+    them included.
+    """
     return on_circle(np.linspace(0.0, math.pi, n))
 
 
@@ -203,10 +253,19 @@ _CIRCLE = {"goals": Goals.circle, "reward": PointReward.dense}
 
 _REFERENCES: list[tuple[dict[str, Any], Reference]] = [
     ({}, Reference(oracle=51.8, random=1.2)),
-    ({"reward": PointReward.sparse_distance, "start": Start.fixed, "max_episode_steps": 100}, Reference(oracle=93.4, random=0.6)),
-    ({"reward": PointReward.dense, "start": Start.fixed, "max_episode_steps": 20}, Reference(oracle=-3.8, random=-20.4)),
+    (
+        {"reward": PointReward.sparse_distance, "start": Start.fixed, "max_episode_steps": 100},
+        Reference(oracle=93.4, random=0.6),
+    ),
+    (
+        {"reward": PointReward.dense, "start": Start.fixed, "max_episode_steps": 20},
+        Reference(oracle=-3.8, random=-20.4),
+    ),
     ({"start": Start.fixed, "max_episode_steps": 20}, Reference(oracle=13.6, random=0.0)),
-    ({"goals": Goals.square, "start": Start.square, "reward": PointReward.dense}, Reference(oracle=-5.3, random=-67.5)),
+    (
+        {"goals": Goals.square, "start": Start.square, "reward": PointReward.dense},
+        Reference(oracle=-5.3, random=-67.5),
+    ),
     (_CIRCLE, Reference(oracle=-9.4, random=-86.6)),
     ({**_CIRCLE, "arcs": Arcs.down_up}, Reference(oracle=-7.0, random=-74.2)),
     ({**_CIRCLE, "arcs": Arcs.sides}, Reference(oracle=-9.3, random=-87.3)),
@@ -216,5 +275,6 @@ _REFERENCES: list[tuple[dict[str, Any], Reference]] = [
     ({**_CIRCLE, "wind": PointWind.step}, Reference(oracle=-12.0, random=-87.8)),
     ({"start": Start.fixed, "max_episode_steps": 20, "radius": 0.4}, Reference(oracle=15.4, random=0.0)),
 ]
-"""Returns of one episode with the published settings, and with the demo's (last), measured over 20,000 tasks with `oracle_action` and with
-uniform actions."""
+"""Returns of one episode with the published settings, and with the demo's (last), measured over 20,000 tasks
+with `oracle_action` and with uniform actions.
+"""

@@ -39,12 +39,14 @@ class RoomNaviConfig(EnvConfig):
 class RoomNavi(TaskFamily):
     """Three rooms in a row, and three goals that have to be found one after the other.
 
-    Task: the cells (x1, y1, x2, y2, x3, y3) of the goals, 48 tasks, shared by training and tests: the first in a corner of the middle room, the
-    second in a corner of the left room if x1 < 0, else of the right one, the third in another corner of the middle room. Rooms are 3 x 3 with
-    their middles at x = -6, 0 and 6, y = 0; between them are corridors of three cells along y = 0. Observation: the cell (x, y), from (0, 0) in
-    every episode. Action: stay, up, right, down, left; a walk into a wall stays. Reward: of the cell after the step, 1 on the first goal, 10 on
-    the second once the first was found, 100 on the third once the second was, in every step that is spent there, so the end is to stay at the
-    third; else -0.1. H=50, k=1. The episode never ends by itself. Info: goals found so far in the episode, success (all three were).
+    Task: the cells (x1, y1, x2, y2, x3, y3) of the goals, 48 tasks, shared by training and tests: the first
+    in a corner of the middle room, the second in a corner of the left room if x1 < 0, else of the right one,
+    the third in another corner of the middle room. Rooms are 3 x 3 with their middles at x = -6, 0 and 6, y =
+    0; between them are corridors of three cells along y = 0. Observation: the cell (x, y), from (0, 0) in
+    every episode. Action: stay, up, right, down, left; a walk into a wall stays. Reward: of the cell after
+    the step, 1 on the first goal, 10 on the second once the first was found, 100 on the third once the second
+    was, in every step that is spent there, so the end is to stay at the third; else -0.1. H=50, k=1. The
+    episode never ends by itself. Info: goals found so far in the episode, success (all three were).
 
     Published as RoomNavi-v0 of HyperX.
     """
@@ -73,7 +75,9 @@ class RoomNavi(TaskFamily):
     def make_shard(self, num_slots: int, threads: int = 1) -> RoomNaviShard:
         return RoomNaviShard(num_slots, PLAN, (0, 0))
 
-    def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[np.int64]:
+    def oracle_action(
+        self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
         assert isinstance(obs, np.ndarray)
         cell, found = obs.astype(np.float64), np.minimum(info[:, 0], 2.0).astype(np.int64)
         goal = task.reshape(-1, 3, 2)[np.arange(len(task)), found]
@@ -111,7 +115,10 @@ class RoomNaviShard(WalkShard):
 
     def marks(self, slot: int) -> list[tuple[int, Colour]]:
         """Goals in green, those that were found in the colour of hints."""
-        return [(int(cell), HINT if which < self._found[slot] else GOAL) for which, cell in enumerate(self._goals[slot])]
+        return [
+            (int(cell), HINT if which < self._found[slot] else GOAL)
+            for which, cell in enumerate(self._goals[slot])
+        ]
 
 
 def all_tasks() -> NDArray[np.float64]:
@@ -127,4 +134,6 @@ def all_tasks() -> NDArray[np.float64]:
 
 
 _REFERENCE = Reference(oracle=3376.2, random=0.1)
-"""Returns of one episode with the default settings, measured over 20,000 tasks with `oracle_action` and with uniform actions."""
+"""Returns of one episode with the default settings, measured over 20,000 tasks with `oracle_action` and with
+uniform actions.
+"""

@@ -33,7 +33,9 @@ class TreasureHuntConfig(EnvConfig):
     family: str = "TreasureHunt"
     max_rollouts_per_task: int = option(1, "k: episodes of one task in a trial", low=1)
     max_episode_steps: int = option(100, "H: environment steps in an episode", low=1)
-    mountain_height: float = option(1.0, "h: what a step on the mountain costs more, for each unit that it is nearer to the top", low=0)
+    mountain_height: float = option(
+        1.0, "h: what a step on the mountain costs more, for each unit that it is nearer to the top", low=0
+    )
 
 
 class TreasureHunt(TaskFamily):
@@ -45,7 +47,8 @@ class TreasureHunt(TaskFamily):
     -5 - h (0.5 - r), within 0.1 of the treasure 10, elsewhere -5 max(1, r). H=100, k=1. The episode never ends by itself. Info: distance to the
     treasure, success (at the treasure now). No quantity lags.
 
-    Published as TreasureHunt-v0 of HyperX (h=1), whose paper calls it the Mountain Treasure. The splits are disjoint.
+    Published as TreasureHunt-v0 of HyperX (h=1), whose paper calls it the Mountain Treasure. The splits are
+    disjoint.
     """
 
     Config = TreasureHuntConfig
@@ -61,7 +64,9 @@ class TreasureHunt(TaskFamily):
             task_dim=2,
             info_names=("distance", "success"),
             split=Split.disjoint,
-            reference=_REFERENCE if (config.max_episode_steps, config.mountain_height) == (100, 1.0) else None,
+            reference=_REFERENCE
+            if (config.max_episode_steps, config.mountain_height) == (100, 1.0)
+            else None,
             success="success",
         )
 
@@ -71,9 +76,12 @@ class TreasureHunt(TaskFamily):
     def make_shard(self, num_slots: int, threads: int = 1) -> TreasureHuntShard:
         return TreasureHuntShard(num_slots, self.config.mountain_height)
 
-    def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[np.float32]:
-        """Straight to the treasure, and past the mountain on the treasure's side where it lies behind: that takes no step more, since an action
-        moves along both axes at once."""
+    def oracle_action(
+        self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]
+    ) -> NDArray[np.float32]:
+        """Straight to the treasure, and past the mountain on the treasure's side where it lies behind: that
+        takes no step more, since an action moves along both axes at once.
+        """
         assert isinstance(obs, np.ndarray)
         x, y = obs[:, 0].astype(np.float64), obs[:, 1].astype(np.float64)
         up = task[:, 1] - y
@@ -105,11 +113,15 @@ class TreasureHuntShard(Shard):
         self._position[at] = position
         from_top, distance = self._write(at, position)
         elsewhere = np.where(distance <= NEAR, TREASURE, -STEP_COST * np.maximum(1.0, from_top))
-        self.rows.reward[at] = np.where(from_top <= FOOT, self._height * (from_top - FOOT) - STEP_COST, elsewhere)
+        self.rows.reward[at] = np.where(
+            from_top <= FOOT, self._height * (from_top - FOOT) - STEP_COST, elsewhere
+        )
         self.rows.terminated[at] = False
         self.rows.truncated[at] = False
 
-    def _write(self, at: NDArray[np.int64] | slice, position: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _write(
+        self, at: NDArray[np.int64] | slice, position: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Write observation and info; the distances from the top and from the treasure."""
         treasure = self._treasure[at]
         from_top, distance = _length(position), _length(position - treasure)
@@ -123,8 +135,17 @@ class TreasureHuntShard(Shard):
 
     def render(self, slot: int) -> NDArray[np.uint8]:
         """The mountain in red with its top, the treasure in green, the walker in dark blue."""
-        treasure, walker = ((float(one[slot, 0]), float(one[slot, 1])) for one in (self._treasure, self._position))
-        return discs([((0.0, 0.0), FOOT, DANGER), ((0.0, 0.0), TOP, HINT), (treasure, NEAR, GOAL), (walker, 0.06, ROBOT)])
+        treasure, walker = (
+            (float(one[slot, 0]), float(one[slot, 1])) for one in (self._treasure, self._position)
+        )
+        return discs(
+            [
+                ((0.0, 0.0), FOOT, DANGER),
+                ((0.0, 0.0), TOP, HINT),
+                (treasure, NEAR, GOAL),
+                (walker, 0.06, ROBOT),
+            ]
+        )
 
 
 def _length(offset: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -133,4 +154,6 @@ def _length(offset: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 _REFERENCE = Reference(oracle=851.7, random=-568.4)
-"""Returns of one episode with the default settings, measured over 20,000 tasks with `oracle_action` and with uniform actions."""
+"""Returns of one episode with the default settings, measured over 20,000 tasks with `oracle_action` and with
+uniform actions.
+"""

@@ -31,12 +31,13 @@ class WindConfig(EnvConfig):
 class Wind(TaskFamily):
     """A point that has to reach and hold a fixed goal against a constant, unknown wind.
 
-    Task: the wind (wx, wy), uniform in [-0.08, 0.08] x [-0.08, 0.08]. Observation: the position (x, y), from (0, 0) in every episode. Action:
-    two numbers in [-1, 1]; x' = x + 0.1 a + w. Reward: 1 within the radius 0.03 of the goal (0, 1), else 0, of the position after the step.
-    H=75, k=1. The episode never ends by itself. Info: distance to the goal, success (in the goal now). No quantity lags.
+    Task: the wind (wx, wy), uniform in [-0.08, 0.08] x [-0.08, 0.08]. Observation: the position (x, y), from
+    (0, 0) in every episode. Action: two numbers in [-1, 1]; x' = x + 0.1 a + w. Reward: 1 within the radius
+    0.03 of the goal (0, 1), else 0, of the position after the step. H=75, k=1. The episode never ends by
+    itself. Info: distance to the goal, success (in the goal now). No quantity lags.
 
-    Published as Wind-v0 of pomdp-baselines, with 60 fixed tasks (`published_tasks`), of which a run took 40 to train and 20 to test; here
-    num_train_tasks=40 gives as many. The splits are disjoint.
+    Published as Wind-v0 of pomdp-baselines, with 60 fixed tasks (`published_tasks`), of which a run took 40
+    to train and 20 to test; here num_train_tasks=40 gives as many. The splits are disjoint.
     """
 
     Config = WindConfig
@@ -62,7 +63,9 @@ class Wind(TaskFamily):
     def make_shard(self, num_slots: int, threads: int = 1) -> WindShard:
         return WindShard(num_slots, self.config.radius)
 
-    def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[np.float32]:
+    def oracle_action(
+        self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]
+    ) -> NDArray[np.float32]:
         return towards(np.array(GOAL), obs, drift=task)
 
 
@@ -72,7 +75,9 @@ class WindShard(PlaneShard):
     def start(self, seeds: NDArray[np.uint64]) -> NDArray[np.float64]:
         return np.zeros((len(seeds), 2))
 
-    def place(self, tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def place(
+        self, tasks: NDArray[np.float64], seeds: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return np.broadcast_to(GOAL, tasks.shape), tasks
 
     def reward(self, distance: NDArray[np.float64], inside: NDArray[np.bool_]) -> NDArray[Any]:
@@ -80,7 +85,8 @@ class WindShard(PlaneShard):
 
 
 def published_tasks() -> NDArray[np.float64]:
-    """[60, 2] the winds that the published results were made with: numpy's legacy stream of seed 1337, x and y in turn.
+    """[60, 2] the winds that the published results were made with: numpy's legacy stream of seed 1337, x and
+    y in turn.
 
     Which 40 of them were trained on was drawn anew by every published run.
     """
@@ -88,5 +94,6 @@ def published_tasks() -> NDArray[np.float64]:
 
 
 _REFERENCE = Reference(oracle=62.3, random=0.006)
-"""Returns of one episode with the default settings, measured over 20,000 tasks with `oracle_action` and with uniform actions. Of the 60 published
-tasks the oracle gets 63.2."""
+"""Returns of one episode with the default settings, measured over 20,000 tasks with `oracle_action` and with
+uniform actions. Of the 60 published tasks the oracle gets 63.2.
+"""

@@ -31,10 +31,23 @@ SLOTS = 12
 
 
 def decided(
-    wall: float, cpu: float | None = None, threaded: float | None = None, *, act: float = 0.0, workers: int | None = None, **how: bool
+    wall: float,
+    cpu: float | None = None,
+    threaded: float | None = None,
+    *,
+    act: float = 0.0,
+    workers: int | None = None,
+    **how: bool,
 ) -> Choice:
     cpu, threaded = wall if cpu is None else cpu, wall if threaded is None else threaded
-    return decide(Costs(wall, cpu, threaded, **how), BackendConfig(threads=3), SLOTS, num_workers=workers, num_groups=1, act=act)
+    return decide(
+        Costs(wall, cpu, threaded, **how),
+        BackendConfig(threads=3),
+        SLOTS,
+        num_workers=workers,
+        num_groups=1,
+        act=act,
+    )
 
 
 @pytest.mark.skipif(CORES < 2, reason="one core has nothing to share out")
@@ -54,7 +67,9 @@ def test_each_kind_of_cost_has_its_backend() -> None:
 
 
 def test_first_ready_is_never_given_to_a_backend_that_cannot_have_it() -> None:
-    choice = decide(Costs(1e-5, 1e-5, 1e-5), BackendConfig(min_ready=2), SLOTS, num_workers=None, num_groups=1, act=0.0)
+    choice = decide(
+        Costs(1e-5, 1e-5, 1e-5), BackendConfig(min_ready=2), SLOTS, num_workers=None, num_groups=1, act=0.0
+    )
     assert choice.backend.name == "process" and choice.backend.min_ready == 2
 
 
@@ -76,10 +91,12 @@ def test_a_named_backend_is_not_measured() -> None:
         ("thread", 4, 4),
         ("asyncio", None, 1),
     ):
-        assert choose(Unbuildable(), BackendConfig(name=name), SLOTS, num_workers=workers) == Choice(BackendConfig(name=name), expected, "")
+        assert choose(Unbuildable(), BackendConfig(name=name), SLOTS, num_workers=workers) == Choice(
+            BackendConfig(name=name), expected, ""
+        )
 
 
-# -- measuring ---------------------------------------------------------------------------------------------------------------------------------
+# -- measuring -----------------------------------------------------------------------------------------------
 
 
 class BusyShard(CountingShard):
@@ -122,13 +139,22 @@ class EndlessFamily(CountingFamily):
 
 
 @pytest.mark.skipif(CORES < 2, reason="one core has nothing to share out")
-def test_slow_environments_get_helpers_and_no_more_than_four_slots_are_built_elsewhere(tmp_path: Path) -> None:
+def test_slow_environments_get_helpers_and_no_more_than_four_slots_are_built_elsewhere(
+    tmp_path: Path,
+) -> None:
     choice = choose(BusyFamily(tmp_path), BackendConfig(), 64)
-    # Where other programs take most of the cores, computing looks like waiting: which of the two helps is tested with given costs.
+    # Where other programs take most of the cores, computing looks like waiting: which of the two helps is
+    # tested with given costs.
     assert (choice.backend.name, choice.num_workers) in (("process", CORES), ("thread", 64))
     built = [tuple(map(int, file.name.split("-")[1:])) for file in sorted(tmp_path.iterdir())]
-    whole = [1, 4, 4]  # alone, a few, and (what waits has no use for them) the few with the family's own threads
-    assert [slots for slots, _ in built] in ([whole] if choice.backend.name == "process" else [whole[:2], whole])
+    whole = [
+        1,
+        4,
+        4,
+    ]  # alone, a few, and (what waits has no use for them) the few with the family's own threads
+    assert [slots for slots, _ in built] in (
+        [whole] if choice.backend.name == "process" else [whole[:2], whole]
+    )
     (pid,) = {pid for _, pid in built}
     assert pid != os.getpid() and not psutil.pid_exists(pid)
 
@@ -151,7 +177,9 @@ def test_what_many_slots_cost_is_extrapolated_from_few(monkeypatch: pytest.Monke
     for slots in (1, 3, 4, 64):
         monkeypatch.setattr(auto, "_stepping", stepping(Shard, 0.010, 0.002))
         costs = costs_of(CountingFamily(), slots, 1)
-        assert costs.wall == pytest.approx(0.010 + 0.002 * (slots - 1)) and costs.cpu == pytest.approx(0.9 * costs.wall)
+        assert costs.wall == pytest.approx(0.010 + 0.002 * (slots - 1)) and costs.cpu == pytest.approx(
+            0.9 * costs.wall
+        )
         assert costs.threaded == costs.wall
     monkeypatch.setattr(auto, "_stepping", stepping(AsyncShard, 0.010, 0.0))
     assert costs_of(CountingFamily(), 64, 1) == Costs(0.010, 0.9 * 0.010, 0.010, True)
@@ -159,7 +187,9 @@ def test_what_many_slots_cost_is_extrapolated_from_few(monkeypatch: pytest.Monke
 
 def test_what_many_threads_would_do_follows_from_what_a_few_do() -> None:
     assert with_threads(0.3, 4, 4) == 0.3
-    assert with_threads(0.25, 4, 16) == pytest.approx(1 / 16) and with_threads(0.2, 4, 16) == pytest.approx(1 / 16)
+    assert with_threads(0.25, 4, 16) == pytest.approx(1 / 16) and with_threads(0.2, 4, 16) == pytest.approx(
+        1 / 16
+    )
     assert with_threads(0.625, 4, 16) == pytest.approx(0.5 + 0.5 / 16), "half of it is shared out"
     assert with_threads(1.1, 4, 16) == 1.0
 
@@ -178,7 +208,9 @@ def test_one_slot_that_is_slow_is_measured_alone(monkeypatch: pytest.MonkeyPatch
     assert asked == [1, 1]
 
 
-def test_a_first_call_that_is_longer_than_the_moment_is_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_first_call_that_is_longer_than_the_moment_is_the_measurement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     calls: list[None] = []
     seconds_of(lambda: calls.append(None))
     assert len(calls) > 1
@@ -188,7 +220,7 @@ def test_a_first_call_that_is_longer_than_the_moment_is_the_measurement(monkeypa
     assert len(calls) == 1
 
 
-# -- what goes wrong meanwhile -----------------------------------------------------------------------------------------------------------------
+# -- what goes wrong meanwhile -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -199,7 +231,11 @@ def test_a_first_call_that_is_longer_than_the_moment_is_the_measurement(monkeypa
         ("slot_error", "reset", "measuring it failed (SlotError: the toy is broken)"),
         ("nan_reward", "step", "measuring it failed (SlotError: the reward is not finite"),
         ("exit", "step", "measuring it failed (its worker process exited with code 3)"),
-        ("kill", "step", "measuring it failed (its worker process was killed by signal 9 (SIGKILL; out of memory?))"),
+        (
+            "kill",
+            "step",
+            "measuring it failed (its worker process was killed by signal 9 (SIGKILL; out of memory?))",
+        ),
     ],
 )
 def test_what_fails_while_it_is_measured_gets_worker_processes(
@@ -208,17 +244,24 @@ def test_what_fails_while_it_is_measured_gets_worker_processes(
     for given, expected in ((None, min(CORES, SLOTS)), (1, 1)):
         choice = choose(FaultyFamily(fault=fault, where=where), BackendConfig(), SLOTS, num_workers=given)
         assert (choice.backend.name, choice.num_workers) == ("process", expected)
-        assert choice.reason.startswith(f"backend=auto: process, since {said}") and choice.reason.endswith("): worker processes contain faults")
+        assert choice.reason.startswith(f"backend=auto: process, since {said}") and choice.reason.endswith(
+            "): worker processes contain faults"
+        )
     assert capfd.readouterr() == ("", "") and not caplog.records
 
 
 @pytest.mark.parametrize("fault", ["hold_gil", "stop"])
-def test_what_hangs_while_it_is_measured_gets_worker_processes_at_the_deadline(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_hangs_while_it_is_measured_gets_worker_processes_at_the_deadline(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(auto, "DEADLINE_S", 2.0)
     start = time.monotonic()
     choice = choose(FaultyFamily(fault=fault), BackendConfig(), SLOTS)
     assert time.monotonic() - start < 4.0
-    assert choice.reason == "backend=auto: process, since measuring it took more than 2 s: worker processes contain faults"
+    assert (
+        choice.reason
+        == "backend=auto: process, since measuring it took more than 2 s: worker processes contain faults"
+    )
 
 
 def test_the_deadline_is_no_longer_than_the_time_given_to_build_and_to_step() -> None:
@@ -227,31 +270,48 @@ def test_the_deadline_is_no_longer_than_the_time_given_to_build_and_to_step() ->
         assert choice.backend.name == "process" and "measuring it took more than 1.5 s" in choice.reason
 
 
-def test_an_environment_that_only_fails_to_close_is_measured_in_silence(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_environment_that_only_fails_to_close_is_measured_in_silence(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     assert choose(FaultyFamily(where="close"), BackendConfig(), SLOTS).backend.name == "serial"
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_run_whose_environment_dies_while_it_is_measured_goes_on_in_worker_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_environment_dies_while_it_is_measured_goes_on_in_worker_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(FAMILIES, "Faulty", FaultyFamily)
-    config = tiny_config("Faulty", env={"fault": "kill", "times": 2, "folder": str(tmp_path)}, backend=BackendConfig(name="auto"))
+    config = tiny_config(
+        "Faulty",
+        env={"fault": "kill", "times": 2, "folder": str(tmp_path)},
+        backend=BackendConfig(name="auto"),
+    )
     with Learner(config) as learner:
         assert "SIGKILL" in learner.backend.reason
         learner.train()
         assert learner.counters.env_steps >= 240
-    assert len(list(tmp_path.iterdir())) == 2, "the second time was in the run, which built the environment anew"
+    assert len(list(tmp_path.iterdir())) == 2, (
+        "the second time was in the run, which built the environment anew"
+    )
 
 
 def test_environments_that_cannot_be_sent_are_stepped_here_unless_workers_were_asked_for() -> None:
     choice = choose(RootlessFamily(), BackendConfig(), SLOTS)
     assert (choice.backend.name, choice.num_workers) == ("serial", 1)
-    assert choice.reason.startswith("backend=auto: serial, since it could not be measured in a worker: The environments cannot be sent ")
+    assert choice.reason.startswith(
+        "backend=auto: serial, since it could not be measured in a worker: The environments cannot be sent "
+    )
     assert "family.lock" in choice.reason and "cannot be pickled" in choice.reason
-    for choice in (choose(RootlessFamily(), BackendConfig(), SLOTS, num_workers=3), choose(RootlessFamily(), BackendConfig(min_ready=2), SLOTS)):
+    for choice in (
+        choose(RootlessFamily(), BackendConfig(), SLOTS, num_workers=3),
+        choose(RootlessFamily(), BackendConfig(min_ready=2), SLOTS),
+    ):
         assert choice.backend.name == "process", "which then says why it cannot be"
 
 
-def test_where_no_process_can_be_started_the_environments_are_stepped_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_process_can_be_started_the_environments_are_stepped_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(vars(multiprocessing.current_process())["_config"], "daemon", True)
     choice = choose(CountingFamily(), BackendConfig(), SLOTS)
     assert choice.backend.name == "serial" and "This is a daemonic child process" in choice.reason

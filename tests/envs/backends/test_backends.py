@@ -1,4 +1,6 @@
-"""Every registered backend, however many workers it has and however they start, gives the rows of the serial one, bit for bit."""
+"""Every registered backend, however many workers it has and however they start, gives the rows of the serial
+one, bit for bit.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,18 @@ import pytest
 from numpy.typing import NDArray
 
 from envs.backends import BACKENDS
-from envs.backends.base import Backend, BackendConfig, BackendError, Block, Commands, OnFault, StartMethod, cut_blocks, segments_of, split_evenly
+from envs.backends.base import (
+    Backend,
+    BackendConfig,
+    BackendError,
+    Block,
+    Commands,
+    OnFault,
+    StartMethod,
+    cut_blocks,
+    segments_of,
+    split_evenly,
+)
 from envs.base import Layout, Rows, TaskFamily
 from envs.meta import FAMILIES
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
@@ -45,7 +58,9 @@ def settings() -> Iterator[Any]:
     """Every backend, with every number of workers and start method that it can have."""
     for name in BACKENDS:
         for workers in (1, 2, 3, 8):
-            for method in StartMethod if name in ("process", "pipe") and workers == 3 else (StartMethod.auto,):
+            for method in (
+                StartMethod if name in ("process", "pipe") and workers == 3 else (StartMethod.auto,)
+            ):
                 if name not in IN_ONE_THREAD or workers == 1:
                     yield pytest.param(name, workers, method, id=f"{name}-{workers}-{method.name}")
 
@@ -64,12 +79,20 @@ def manage(
     **options: Any,
 ) -> ParallelEnvManager:
     """A manager of nine slots and two episodes per trial, which stops at a fault."""
-    config = BackendConfig(name=name, threads=None if name in ("process", "pipe") else 1, start_method=method, on_fault=on_fault, fault_budget=20)
+    config = BackendConfig(
+        name=name,
+        threads=None if name in ("process", "pipe") else 1,
+        start_method=method,
+        on_fault=on_fault,
+        fault_budget=20,
+    )
     options.setdefault("episodes_per_trial", 2)
     return ParallelEnvManager(family, NUM_SLOTS, num_workers=workers, backend=config, **options)
 
 
-def hash_of(family: TaskFamily, *setting: Any, seed: int = 0, tamper: Tamper | None = None, **options: Any) -> str:
+def hash_of(
+    family: TaskFamily, *setting: Any, seed: int = 0, tamper: Tamper | None = None, **options: Any
+) -> str:
     """The stream hash of more trials than slots."""
     with manage(family, *setting, **options) as manager:
         return stream_hash(manager, NUM_TRIALS, seed=seed, tamper=tamper)
@@ -81,7 +104,9 @@ def reference() -> str:
 
 
 @pytest.mark.parametrize(("name", "workers", "method"), SETTINGS)
-def test_every_backend_gives_the_rows_of_serial(name: str, workers: int, method: StartMethod, reference: str) -> None:
+def test_every_backend_gives_the_rows_of_serial(
+    name: str, workers: int, method: StartMethod, reference: str
+) -> None:
     assert hash_of(CountingFamily(), name, workers, method) == reference
 
 
@@ -94,7 +119,9 @@ def test_dict_observations_with_task_and_flag_are_the_rows_of_serial(name: str, 
 @pytest.mark.parametrize("groups", [2, 3])
 @pytest.mark.parametrize(("name", "workers"), ONE_EACH)
 def test_every_backend_gives_the_rows_of_serial_in_groups_too(name: str, workers: int, groups: int) -> None:
-    assert hash_of(CountingFamily(), name, workers, num_groups=groups) == hash_of(CountingFamily(), num_groups=groups)
+    assert hash_of(CountingFamily(), name, workers, num_groups=groups) == hash_of(
+        CountingFamily(), num_groups=groups
+    )
 
 
 @pytest.mark.parametrize("family_name", PLAYABLE)
@@ -121,11 +148,20 @@ if __name__ == "__main__":
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system ties no process to a core")
 @pytest.mark.parametrize(("name", "workers"), [setting for setting in ONE_EACH if setting[0] != "serial"])
-def test_one_core_and_another_hash_seed_change_nothing(name: str, workers: int, reference: str, tmp_path: Path) -> None:
+def test_one_core_and_another_hash_seed_change_nothing(
+    name: str, workers: int, reference: str, tmp_path: Path
+) -> None:
     script = tmp_path / "on_one_core.py"
     script.write_text(ON_ONE_CORE)
     environment = os.environ | {"PYTHONPATH": os.getcwd(), "PYTHONHASHSEED": "7"}
-    done = subprocess.run([sys.executable, script, name, str(workers)], env=environment, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, script, name, str(workers)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert done.stdout.strip() == reference
 
 
@@ -186,7 +222,9 @@ def test_every_row_is_what_its_coordinates_say(name: str, workers: int, method: 
             assert np.flatnonzero(rows.valid).tolist() == alive
             assert isinstance(rows.obs, np.ndarray)
             for slot in alive:
-                np.testing.assert_array_equal(rows.obs[slot], obs_of(tasks[slot], noise[slot], t, position[slot]))
+                np.testing.assert_array_equal(
+                    rows.obs[slot], obs_of(tasks[slot], noise[slot], t, position[slot])
+                )
                 assert rows.info[slot, 0] == t
                 assert rows.reward[slot] == (reward_of(tasks[slot], t, actions[slot]) if t else 0.0)
                 assert bool(rows.terminated[slot]) == (t == fall[slot])
@@ -237,7 +275,9 @@ def test_render_draws_the_slot_asked_for(name: str, workers: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "workers", "method"), SETTINGS)
-def test_an_error_names_slot_task_seed_step_and_traceback_and_closes(name: str, workers: int, method: StartMethod) -> None:
+def test_an_error_names_slot_task_seed_step_and_traceback_and_closes(
+    name: str, workers: int, method: StartMethod
+) -> None:
     family = FaultyFamily(fault="slot_error", at=3, task_above=5.0)
     manager = manage(family, name, workers, method)
     tasks = np.full((NUM_SLOTS, 2), 0.5)
@@ -247,7 +287,10 @@ def test_an_error_names_slot_task_seed_step_and_traceback_and_closes(name: str, 
         for _ in range(5):
             manager.step(np.zeros((NUM_SLOTS, ACTION_DIM), np.float32))
     text = str(caught.value)
-    assert "slot 4 (task [7.5, 0.5], trial seed 54, step 2 of episode 0) raised SlotError: the toy is broken" in text
+    assert (
+        "slot 4 (task [7.5, 0.5], trial seed 54, step 2 of episode 0) raised SlotError: the toy is broken"
+        in text
+    )
     assert "slot 3" not in text
     assert "in go_wrong" in text and 'raise ValueError("the toy is broken")' in text, "the original traceback"
     assert manager.pids == []
@@ -259,7 +302,9 @@ def test_an_error_names_slot_task_seed_step_and_traceback_and_closes(name: str, 
 def test_min_ready_returns_some_slots_and_the_rest_later(name: str, workers: int) -> None:
     family = CountingFamily()
     layout = Layout(family.spec)
-    backend: Backend = BACKENDS[name]([Block(lambda: family, 0, NUM_SLOTS)], layout, num_workers=workers, config=BackendConfig())
+    backend: Backend = BACKENDS[name](
+        [Block(lambda: family, 0, NUM_SLOTS)], layout, num_workers=workers, config=BackendConfig()
+    )
     try:
         commands = Commands.empty(backend.rows)
         commands.reset[:] = True
@@ -280,27 +325,52 @@ def test_min_ready_returns_some_slots_and_the_rest_later(name: str, workers: int
 @pytest.mark.parametrize("fault", ["raise", "sys_exit"])
 @pytest.mark.parametrize(("name", "workers"), ONE_EACH)
 def test_what_cannot_be_built_is_one_error_that_names_the_slots(name: str, workers: int, fault: str) -> None:
-    said = "raised ValueError: the toy is broken" if fault == "raise" else "(raised SystemExit: 4|was lost: its worker process exited with code 4)"
-    with pytest.raises(BackendError, match=rf"slots 0 to 8\)? could not (be built|build (its|their) environments): {said}"):
+    said = (
+        "raised ValueError: the toy is broken"
+        if fault == "raise"
+        else "(raised SystemExit: 4|was lost: its worker process exited with code 4)"
+    )
+    with pytest.raises(
+        BackendError, match=rf"slots 0 to 8\)? could not (be built|build (its|their) environments): {said}"
+    ):
         manage(FaultyFamily(fault=fault, where="make_shard"), name, workers)
 
 
 @pytest.mark.parametrize("fault", ["raise", "sys_exit"])
 @pytest.mark.parametrize(("name", "workers"), ONE_EACH)
-def test_a_picture_that_cannot_be_drawn_is_an_error_that_names_the_slot(name: str, workers: int, fault: str) -> None:
+def test_a_picture_that_cannot_be_drawn_is_an_error_that_names_the_slot(
+    name: str, workers: int, fault: str
+) -> None:
     lost = fault == "sys_exit" and BACKENDS[name].has_processes
-    said = "was lost: its worker process exited with code 4" if lost else "raised SystemExit: 4" if fault == "sys_exit" else "raised ValueError"
-    with manage(FaultyFamily(fault=fault, where="render"), name, workers, on_fault=OnFault.restart) as manager:
+    said = (
+        "was lost: its worker process exited with code 4"
+        if lost
+        else "raised SystemExit: 4"
+        if fault == "sys_exit"
+        else "raised ValueError"
+    )
+    with manage(
+        FaultyFamily(fault=fault, where="render"), name, workers, on_fault=OnFault.restart
+    ) as manager:
         manager.reset()
         for _ in range(2):
-            with pytest.raises(RuntimeError, match=f"The picture of slot 4 could not be drawn: the environment {said}") as caught:
+            with pytest.raises(
+                RuntimeError, match=f"The picture of slot 4 could not be drawn: the environment {said}"
+            ) as caught:
                 manager.render(4)
             assert ("built anew at the next step or reset" in str(caught.value)) == lost
-        assert manager.step(np.zeros((NUM_SLOTS, ACTION_DIM), np.float32)).info[:, 0].tolist() == [1.0] * NUM_SLOTS
+        assert (
+            manager.step(np.zeros((NUM_SLOTS, ACTION_DIM), np.float32)).info[:, 0].tolist()
+            == [1.0] * NUM_SLOTS
+        )
 
 
-@pytest.mark.parametrize(("name", "workers"), [setting for setting in ONE_EACH if not BACKENDS[setting[0]].has_processes])
-def test_an_environment_that_exits_when_it_is_closed_is_a_warning(name: str, workers: int, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("name", "workers"), [setting for setting in ONE_EACH if not BACKENDS[setting[0]].has_processes]
+)
+def test_an_environment_that_exits_when_it_is_closed_is_a_warning(
+    name: str, workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
     with manage(FaultyFamily(fault="sys_exit", where="close"), name, workers) as manager:
         manager.reset()
     told = [record for record in caplog.records if "failed to close" in record.message]
@@ -318,5 +388,10 @@ def test_slots_are_split_evenly_and_blocks_are_cut_at_the_edges() -> None:
 def test_every_worker_has_a_part_of_every_group() -> None:
     first, second = (lambda: CountingFamily()), (lambda: CountingFamily())
     segments = segments_of([Block(first, 0, 3), Block(second, 3, 10)], 2, 2)
-    assert [(one.worker, one.group, one.start, one.stop) for one in segments] == [(0, 0, 0, 2), (1, 0, 2, 5), (0, 1, 5, 7), (1, 1, 7, 10)]
+    assert [(one.worker, one.group, one.start, one.stop) for one in segments] == [
+        (0, 0, 0, 2),
+        (1, 0, 2, 5),
+        (0, 1, 5, 7),
+        (1, 1, 7, 10),
+    ]
     assert segments[1].blocks == (Block(first, 2, 3), Block(second, 3, 5))

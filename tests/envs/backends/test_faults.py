@@ -1,8 +1,10 @@
-"""The fault list: every way in which environments (A), worker processes (B) and the trainer (C) fail, and the tests that show what becomes of it.
+"""The fault list: every way in which environments (A), worker processes (B) and the trainer (C) fail, and the
+tests that show what becomes of it.
 
-Each has a deadline of a fraction of a second where one must be waited for, waits for events and never for a time, and compares the hash of the
-data with that of a run without the fault wherever data is concerned. Under `on_fault=restart` if nothing else is said. The corners on other
-backends are in test_faults_backends.py, with the full matrix (`pytest -m faults_full`); the soak (`pytest -m soak`) is in test_faults_soak.py.
+Each has a deadline of a fraction of a second where one must be waited for, waits for events and never for a
+time, and compares the hash of the data with that of a run without the fault wherever data is concerned. Under
+`on_fault=restart` if nothing else is said. The corners on other backends are in test_faults_backends.py, with
+the full matrix (`pytest -m faults_full`); the soak (`pytest -m soak`) is in test_faults_soak.py.
 """
 
 from __future__ import annotations
@@ -25,8 +27,20 @@ REFUSED = "../gym_shard::test_what_is_not_of_its_space_is_refused_and_not_stored
 CYCLES = "faults_parent::test_many_managers_one_after_the_other_leave_nothing"
 
 LIST: dict[str, tuple[str, list[str]]] = {
-    "A1": ("raise in step", [RESTART, RAISE, DROP, OTHERS, "../recovery::test_after_restarts_the_data_is_that_of_a_run_without_faults"]),
-    "A2": ("raise in reset, once", [RESTART, RAISE, DROP, "../recovery::test_after_restarts_the_data_is_that_of_a_run_without_faults"]),
+    "A1": (
+        "raise in step",
+        [
+            RESTART,
+            RAISE,
+            DROP,
+            OTHERS,
+            "../recovery::test_after_restarts_the_data_is_that_of_a_run_without_faults",
+        ],
+    ),
+    "A2": (
+        "raise in reset, once",
+        [RESTART, RAISE, DROP, "../recovery::test_after_restarts_the_data_is_that_of_a_run_without_faults"],
+    ),
     "A3": (
         "raise in reset, always",
         [
@@ -56,12 +70,25 @@ LIST: dict[str, tuple[str, list[str]]] = {
     ),
     "A6": (
         "errors that cannot be sent, spoken or measured",
-        [RESTART, RAISE, DROP, "faults_env::test_an_error_that_is_no_exception_is_named_too", "worker::test_any_error_becomes_bounded_text"],
+        [
+            RESTART,
+            RAISE,
+            DROP,
+            "faults_env::test_an_error_that_is_no_exception_is_named_too",
+            "worker::test_any_error_becomes_bounded_text",
+        ],
     ),
     "A7": ("sys.exit, os._exit, os.abort", [RESTART, RAISE, DROP, OTHERS]),
     "A8": (
         "observations and rewards that are none",
-        [RESTART, RAISE, DROP, OTHERS, REFUSED, "faults_env::test_a_bad_row_of_a_third_party_environment_is_stepped_again_and_never_seen"],
+        [
+            RESTART,
+            RAISE,
+            DROP,
+            OTHERS,
+            REFUSED,
+            "faults_env::test_a_bad_row_of_a_third_party_environment_is_stepped_again_and_never_seen",
+        ],
     ),
     "A9": (
         "flags that are none, the old interface",
@@ -72,8 +99,14 @@ LIST: dict[str, tuple[str, list[str]]] = {
             "faults_env::test_a_bad_row_of_a_third_party_environment_is_stepped_again_and_never_seen",
         ],
     ),
-    "A10": ("one buffer for all observations", ["../gym_shard::test_an_environment_that_uses_one_buffer_does_not_change_what_was_stored"]),
-    "A11": ("noise on stdout, closed descriptors, writing to pipes", ["isolation::test_noise_and_closed_streams_do_no_harm", RESTART, RAISE, DROP]),
+    "A10": (
+        "one buffer for all observations",
+        ["../gym_shard::test_an_environment_that_uses_one_buffer_does_not_change_what_was_stored"],
+    ),
+    "A11": (
+        "noise on stdout, closed descriptors, writing to pipes",
+        ["isolation::test_noise_and_closed_streams_do_no_harm", RESTART, RAISE, DROP],
+    ),
     "A12": (
         "changes to what a process has only one of",
         [
@@ -89,7 +122,10 @@ LIST: dict[str, tuple[str, list[str]]] = {
             "isolation::test_a_worker_whose_fork_holds_its_descriptors_is_seen_to_die_all_the_same",
         ],
     ),
-    "A14": ("infos that are huge, cyclic or cannot be sent", ["../gym_shard::test_what_is_harmless_gives_the_same_rows"]),
+    "A14": (
+        "infos that are huge, cyclic or cannot be sent",
+        ["../gym_shard::test_what_is_harmless_gives_the_same_rows"],
+    ),
     "A15": (
         "leaks",
         [
@@ -110,7 +146,10 @@ LIST: dict[str, tuple[str, list[str]]] = {
             "handle::test_what_was_answered_before_the_end_is_taken_and_half_an_answer_is_not",
         ],
     ),
-    "B2": ("SIGSEGV, SIGBUS, SIGABRT", [DIES, "faults_worker::test_a_worker_that_dies_ends_the_run_or_its_trials"]),
+    "B2": (
+        "SIGSEGV, SIGBUS, SIGABRT",
+        [DIES, "faults_worker::test_a_worker_that_dies_ends_the_run_or_its_trials"],
+    ),
     "B3": (
         "several workers at once, at random moments",
         [
@@ -191,7 +230,10 @@ LIST: dict[str, tuple[str, list[str]]] = {
             "../../main::test_an_end_has_its_exit_code_and_no_traceback",
         ],
     ),
-    "C2": ("a hundred managers, also with dead workers or none at all", [CYCLES, "restore::test_twenty_kills_leave_nothing"]),
+    "C2": (
+        "a hundred managers, also with dead workers or none at all",
+        [CYCLES, "restore::test_twenty_kills_leave_nothing"],
+    ),
     "C3": (
         "SIGKILL to the whole process group",
         [ENDS, "faults_parent::test_names_in_dev_shm_are_not_even_used_while_running"],
@@ -214,7 +256,9 @@ LIST: dict[str, tuple[str, list[str]]] = {
         ],
     ),
 }
-"""Each fault in words, and its tests: `file::test`, where file is what comes after test_ here, or in the folder named before it."""
+"""Each fault in words, and its tests: `file::test`, where file is what comes after test_ here, or in the
+folder named before it.
+"""
 
 
 @cache
@@ -222,13 +266,24 @@ def named_in(file: str) -> set[str]:
     """The tests of a file."""
     folder, _, name = file.rpartition("/")
     tree = ast.parse((Path(__file__).parent / folder / f"test_{name}.py").read_text(encoding="utf-8"))
-    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+    return {
+        node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
 
 
 def test_every_fault_of_the_list_has_its_tests() -> None:
-    assert list(LIST) == [f"{kind}{number}" for kind, count in (("A", 15), ("B", 10), ("C", 6)) for number in range(1, count + 1)]
+    assert list(LIST) == [
+        f"{kind}{number}"
+        for kind, count in (("A", 15), ("B", 10), ("C", 6))
+        for number in range(1, count + 1)
+    ]
     assert all(words and tests for words, tests in LIST.values())
-    assert not [test for _, tests in LIST.values() for test in tests if test.partition("::")[2] not in named_in(test.partition("::")[0])]
+    assert not [
+        test
+        for _, tests in LIST.values()
+        for test in tests
+        if test.partition("::")[2] not in named_in(test.partition("::")[0])
+    ]
 
 
 @pytest.mark.parametrize("file", ["faults_env", "faults_worker", "faults_parent", "faults_backends"])

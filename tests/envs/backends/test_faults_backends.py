@@ -1,4 +1,6 @@
-"""The fault list (test_faults.py) off the default backend: its corners on every other one, and with `pytest -m faults_full` all of it everywhere."""
+"""The fault list (test_faults.py) off the default backend: its corners on every other one, and with `pytest
+-m faults_full` all of it everywhere.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,48 @@ from tests.faults import DEADLINE_S, TOY, check_run, fault_free, faulty, happene
 from tests.toys import FaultyFamily
 
 PROCESSES = ("process", "pipe")
-RAISING = ("raise", "slot_error", "unpicklable", "speechless", "huge", "import", "nan_obs", "inf_obs", "nan_reward", "sys_exit", "final")
-"""Faults that any backend lives through; but that `serial` lets everything pass that is meant to end this process."""
-DEADLY = ("kill", "segv", "bus", "abort", "exit", "exit_0", "half", "garbage", "close_pipes", "no_memory", "stop", "sleep", "busy", "hold_gil")
+RAISING = (
+    "raise",
+    "slot_error",
+    "unpicklable",
+    "speechless",
+    "huge",
+    "import",
+    "nan_obs",
+    "inf_obs",
+    "nan_reward",
+    "sys_exit",
+    "final",
+)
+"""Faults that any backend lives through; but that `serial` lets everything pass that is meant to end this
+process.
+"""
+DEADLY = (
+    "kill",
+    "segv",
+    "bus",
+    "abort",
+    "exit",
+    "exit_0",
+    "half",
+    "garbage",
+    "close_pipes",
+    "no_memory",
+    "stop",
+    "sleep",
+    "busy",
+    "hold_gil",
+)
 """Faults that cost the process."""
 HANGING = ("late", "stop", "sleep", "busy", "hold_gil")
 
 
 def applies(fault: str, name: str) -> bool:
     """Whether a backend promises anything about a fault."""
-    return (fault not in DEADLY or name in PROCESSES) and (fault, name) not in (("final", "serial"), ("late", "serial"))
+    return (fault not in DEADLY or name in PROCESSES) and (fault, name) not in (
+        ("final", "serial"),
+        ("late", "serial"),
+    )
 
 
 def options_of(fault: str) -> dict[str, Any]:
@@ -35,17 +69,26 @@ def options_of(fault: str) -> dict[str, Any]:
 @pytest.mark.parametrize("policy", list(OnFault))
 @pytest.mark.parametrize(
     ("name", "fault"),
-    [(name, fault) for name in BACKENDS for fault in ("raise", "nan_obs", "sys_exit", "final", "late") if name != "process" and applies(fault, name)],
+    [
+        (name, fault)
+        for name in BACKENDS
+        for fault in ("raise", "nan_obs", "sys_exit", "final", "late")
+        if name != "process" and applies(fault, name)
+    ],
 )
 def test_every_policy_holds_on_every_backend(name: str, fault: str, policy: OnFault, tmp_path: Path) -> None:
-    """An environment that comes late to a thread or a loop is left behind, and nothing of what it then says is heard."""
+    """An environment that comes late to a thread or a loop is left behind, and nothing of what it then says
+    is heard.
+    """
     with manage(faulty(tmp_path, fault), name, on_fault=policy, **options_of(fault)) as manager:
         check_run(manager, policy)
         assert happened(tmp_path) == 1
 
 
 @pytest.mark.parametrize("name", [name for name in BACKENDS if name != "process"])
-def test_what_cannot_be_built_anew_at_first_is_tried_once_more_on_every_backend(name: str, tmp_path: Path) -> None:
+def test_what_cannot_be_built_anew_at_first_is_tried_once_more_on_every_backend(
+    name: str, tmp_path: Path
+) -> None:
     with manage(faulty(tmp_path, "raise", again="raise"), name) as manager:
         assert played(manager) == fault_free()
         assert happened(tmp_path) == happened(tmp_path, "again") == 1
@@ -70,17 +113,23 @@ def test_environments_that_cannot_close_stop_neither_a_restart_nor_the_end(name:
         assert happened(tmp_path) == 1
 
 
-# -- everything everywhere ---------------------------------------------------------------------------------------------------------------------
+# -- everything everywhere -----------------------------------------------------------------------------------
 
 
 def cells() -> Iterator[Any]:
     """Every fault at every place, on every backend with every start method."""
     for name in BACKENDS:
-        for method in [method for method in StartMethod if method is not StartMethod.auto] if name in PROCESSES else [StartMethod.auto]:
+        for method in (
+            [method for method in StartMethod if method is not StartMethod.auto]
+            if name in PROCESSES
+            else [StartMethod.auto]
+        ):
             for fault in (*RAISING, *DEADLY, "late"):
                 for where in ("step", "reset"):
                     if applies(fault, name):
-                        yield pytest.param(name, method, fault, where, id=f"{name}-{method.name}-{fault}-{where}")
+                        yield pytest.param(
+                            name, method, fault, where, id=f"{name}-{method.name}-{fault}-{where}"
+                        )
 
 
 @pytest.mark.faults_full
@@ -90,7 +139,14 @@ def cells() -> Iterator[Any]:
 def test_every_fault_at_every_place_on_every_backend_under_every_policy(
     name: str, method: StartMethod, fault: str, where: str, policy: OnFault, groups: int, tmp_path: Path
 ) -> None:
-    with manage(faulty(tmp_path, fault, where=where), name, groups=groups, start_method=method, on_fault=policy, **options_of(fault)) as manager:
+    with manage(
+        faulty(tmp_path, fault, where=where),
+        name,
+        groups=groups,
+        start_method=method,
+        on_fault=policy,
+        **options_of(fault),
+    ) as manager:
         check_run(manager, policy)
         assert happened(tmp_path) >= 1
 
@@ -98,8 +154,15 @@ def test_every_fault_at_every_place_on_every_backend_under_every_policy(
 @pytest.mark.faults_full
 @pytest.mark.parametrize("second", ["at the same place", "while it is built anew"])
 @pytest.mark.parametrize(("name", "method", "fault", "where"), list(cells()))
-def test_a_second_fault_at_once_is_lived_through(name: str, method: StartMethod, fault: str, where: str, second: str, tmp_path: Path) -> None:
+def test_a_second_fault_at_once_is_lived_through(
+    name: str, method: StartMethod, fault: str, where: str, second: str, tmp_path: Path
+) -> None:
     again = "" if second == "at the same place" else "exit" if name in PROCESSES else "raise"
-    with manage(faulty(tmp_path, fault, 1 if again else 2, where=where, again=again), name, start_method=method, **options_of(fault)) as manager:
+    with manage(
+        faulty(tmp_path, fault, 1 if again else 2, where=where, again=again),
+        name,
+        start_method=method,
+        **options_of(fault),
+    ) as manager:
         check_run(manager, OnFault.restart)
         assert happened(tmp_path) + happened(tmp_path, "again") == 2

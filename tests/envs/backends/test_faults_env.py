@@ -1,4 +1,6 @@
-"""Rows A of the fault list (test_faults.py): what the code of an environment can do wrong, and what becomes of it under each policy."""
+"""Rows A of the fault list (test_faults.py): what the code of an environment can do wrong, and what becomes
+of it under each policy.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,17 @@ from envs.backends.base import OnFault
 from envs.base import Shard
 from envs.meta.third_party.gymnasium_family import GymnasiumFamily
 from envs.parallel_env_manager import EnvCrashLoopError, WorkerError
-from tests.faults import FAULT_FREE, TRIALS, check_run, fault_free, fault_free_streams, faulty, happened, manage, played
+from tests.faults import (
+    FAULT_FREE,
+    TRIALS,
+    check_run,
+    fault_free,
+    fault_free_streams,
+    faulty,
+    happened,
+    manage,
+    played,
+)
 from tests.streams import trial_streams
 from tests.toys import CountingConfig, CountingFamily, CountingShard
 from tests.toys_gym import Altered, CountingEnv
@@ -69,7 +81,9 @@ def check_text(text: str, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_restart_gives_the_data_of_a_run_without_the_fault(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_restart_gives_the_data_of_a_run_without_the_fault(
+    case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with manage(faulty(tmp_path, case.fault, where=case.where)) as manager:
         before = manager.pids
         assert played(manager) == fault_free()
@@ -92,7 +106,9 @@ def test_raise_stops_at_once_with_one_named_error(case: Case, tmp_path: Path) ->
 def test_drop_gives_up_the_trials_of_the_fault_and_no_other(case: Case, tmp_path: Path) -> None:
     with manage(faulty(tmp_path, case.fault, where=case.where), on_fault=OnFault.drop) as manager:
         check_run(manager, OnFault.drop)
-        assert sum(manager.faults.dropped.values()) <= 3 and happened(tmp_path) == 1, "no more than shared the worker"
+        assert sum(manager.faults.dropped.values()) <= 3 and happened(tmp_path) == 1, (
+            "no more than shared the worker"
+        )
 
 
 def test_what_is_dropped_may_be_started_again(tmp_path: Path) -> None:
@@ -101,19 +117,26 @@ def test_what_is_dropped_may_be_started_again(tmp_path: Path) -> None:
         manager.reset(tasks, seeds)
         rows = manager.step(np.zeros((5, 2), np.float32))
         gone = np.flatnonzero(manager.dropped)
-        assert len(gone) in (2, 3) and rows.valid.tolist() == (~manager.dropped).tolist() == manager.running.tolist()
+        assert (
+            len(gone) in (2, 3)
+            and rows.valid.tolist() == (~manager.dropped).tolist() == manager.running.tolist()
+        )
         manager.reset(tasks[gone], seeds[: len(gone)], gone.tolist())
         assert not manager.dropped.any() and manager.running.all()
 
 
-# -- A3, A4: again and again, or only when built anew ----------------------------------------------------------
+# -- A3, A4: again and again, or only when built anew --------------------------------------------------------
 
 
 @pytest.mark.parametrize("where", ["step", "reset"])
 @pytest.mark.parametrize("fault", ["raise", "exit"])
-def test_a_fault_at_every_attempt_ends_in_a_crash_loop_error_after_three(fault: str, where: str, tmp_path: Path) -> None:
+def test_a_fault_at_every_attempt_ends_in_a_crash_loop_error_after_three(
+    fault: str, where: str, tmp_path: Path
+) -> None:
     with manage(faulty(tmp_path, fault, times=100, where=where), workers=1) as manager:
-        with pytest.raises(EnvCrashLoopError, match=r"It failed 3 times at this place: restarting it does not help\."):
+        with pytest.raises(
+            EnvCrashLoopError, match=r"It failed 3 times at this place: restarting it does not help\."
+        ):
             played(manager)
         assert happened(tmp_path) == 3 and manager.pids == []
 
@@ -125,8 +148,14 @@ def test_what_cannot_be_built_anew_at_first_is_tried_once_more(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("policy", list(OnFault))
-def test_what_can_never_be_built_anew_ends_in_one_error_and_nothing_runs_on(policy: OnFault, tmp_path: Path) -> None:
-    said, kind = ("the toy is broken", EnvCrashLoopError) if policy is not OnFault["raise"] else ("exited with code 3", WorkerError)
+def test_what_can_never_be_built_anew_ends_in_one_error_and_nothing_runs_on(
+    policy: OnFault, tmp_path: Path
+) -> None:
+    said, kind = (
+        ("the toy is broken", EnvCrashLoopError)
+        if policy is not OnFault["raise"]
+        else ("exited with code 3", WorkerError)
+    )
     with manage(faulty(tmp_path, "exit", again="raise", again_times=100), on_fault=policy) as manager:
         with pytest.raises(kind, match=said):
             played(manager)
@@ -139,7 +168,7 @@ def test_an_error_that_is_no_exception_is_named_too(tmp_path: Path, caplog: pyte
     assert "raised FinalError: the end" in caplog.text
 
 
-# -- A8 to A10, A14: third-party environments (the whole list is in tests/envs/interop/test_gymnasium_shard.py) -----------------------------------------------
+# -- A8 to A10, A14: third-party environments (the whole list is in tests/envs/interop/test_gymnasium_shard.py) -----
 
 
 BAD: dict[str, Any] = {
@@ -152,7 +181,9 @@ BAD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_row_of_a_third_party_environment_is_stepped_again_and_never_seen(name: str, tmp_path: Path) -> None:
+def test_a_bad_row_of_a_third_party_environment_is_stepped_again_and_never_seen(
+    name: str, tmp_path: Path
+) -> None:
     bad, folder = BAD[name], str(tmp_path)
 
     def change(result: Any) -> Any:
@@ -245,7 +276,9 @@ def room(monkeypatch: pytest.MonkeyPatch) -> int:
 
 @pytest.mark.parametrize("policy", [OnFault.restart, OnFault["raise"]])
 @pytest.mark.parametrize("name", ["process", "pipe"])
-def test_a_worker_that_leaks_is_built_anew_before_it_is_too_large(name: str, policy: OnFault, room: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_that_leaks_is_built_anew_before_it_is_too_large(
+    name: str, policy: OnFault, room: int, caplog: pytest.LogCaptureFixture
+) -> None:
     largest = 0
     with manage(LEAKING, name, max_worker_memory=room, on_fault=policy, fault_budget=0) as manager:
 
@@ -258,14 +291,20 @@ def test_a_worker_that_leaks_is_built_anew_before_it_is_too_large(name: str, pol
         assert recycled >= 1 and manager.faults.restarts == 0 and not manager.faults.dropped
     assert found == fault_free_streams()
     assert largest < 1e6 * (room + 6), "one round more than the limit"
-    told = [record.message for record in caplog.records if f"MB, and backend.max_worker_memory={room} is its limit.\nBuilt anew in" in record.message]
+    told = [
+        record.message
+        for record in caplog.records
+        if f"MB, and backend.max_worker_memory={room} is its limit.\nBuilt anew in" in record.message
+    ]
     assert len(told) == recycled
 
 
 def test_without_a_limit_the_same_environments_grow_on(room: int) -> None:
     with manage(LEAKING) as manager:
         assert played(manager) == fault_free()
-        assert max(resident_bytes([pid]) for pid in manager.pids) > 1e6 * room and manager.faults.recycled == 0
+        assert (
+            max(resident_bytes([pid]) for pid in manager.pids) > 1e6 * room and manager.faults.recycled == 0
+        )
 
 
 def test_a_limit_below_a_new_worker_is_an_error_instead_of_an_endless_loop() -> None:
@@ -276,7 +315,9 @@ def test_a_limit_below_a_new_worker_is_an_error_instead_of_an_endless_loop() -> 
         played(manager)
 
 
-def test_a_fault_while_a_worker_is_recycled_is_a_fault_like_any_other(room: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fault_while_a_worker_is_recycled_is_a_fault_like_any_other(
+    room: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     class Fragile(LeakingFamily):
         """Fails once when it is built anew."""
 

@@ -1,4 +1,6 @@
-"""Rows C of the fault list (test_faults.py): whatever ends the trainer ends its workers, nothing leaks, and limits are named before they hurt."""
+"""Rows C of the fault list (test_faults.py): whatever ends the trainer ends its workers, nothing leaks, and
+limits are named before they hurt.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ STILL = np.zeros((SLOTS, 2), np.float32)
 End = Callable[[subprocess.Popen[str], int], None]
 """What is done to the trainer, given its idle worker."""
 
-# -- C1, C3: the end of the trainer ------------------------------------------------------------------------------------------------------------
+# -- C1, C3: the end of the trainer --------------------------------------------------------------------------
 
 
 EVERY_STATE = """
@@ -112,7 +114,7 @@ def test_no_worker_in_any_state_outlives_its_trainer(method: str, end: str, tmp_
     assert children_after(tmp_path, method, act) == ([], code)
 
 
-# -- C2: again and again -----------------------------------------------------------------------------------------------------------------------
+# -- C2: again and again -------------------------------------------------------------------------------------
 
 
 def cycle() -> None:
@@ -150,7 +152,7 @@ def test_many_managers_one_after_the_other_leave_nothing(what: Callable[[], None
     assert memory[-1] - memory[9] < 1e6
 
 
-# -- C4, C5: limits ----------------------------------------------------------------------------------------------------------------------------
+# -- C4, C5: limits ------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -164,17 +166,24 @@ def limited(which: int, allowed: int) -> Iterator[None]:
         resource.setrlimit(which, (soft, hard))
 
 
-def test_memory_for_the_rows_that_cannot_be_had_is_one_error_before_any_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_for_the_rows_that_cannot_be_had_is_one_error_before_any_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The limit on files is one that the kernel keeps for memory without a name, too: as a full disk would."""
     monkeypatch.setattr("envs.backends.workers.process.start_children", None)
     before = len(os.listdir("/dev/fd"))
-    with limited(resource.RLIMIT_FSIZE, 10**6), pytest.raises(BackendError, match="shared memory for the rows of 4 slots could not be reserved"):
+    with (
+        limited(resource.RLIMIT_FSIZE, 10**6),
+        pytest.raises(BackendError, match="shared memory for the rows of 4 slots could not be reserved"),
+    ):
         ParallelEnvManager(LongTaskFamily(), 4, num_workers=2)
     gc.collect()
     assert len(os.listdir("/dev/fd")) == before
 
 
-def test_an_environment_out_of_memory_is_a_fault_like_any_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_environment_out_of_memory_is_a_fault_like_any_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with manage(faulty(tmp_path, "no_memory")) as manager:
         assert played(manager) == fault_free()
         assert happened(tmp_path) == 1
@@ -188,10 +197,12 @@ def test_names_in_dev_shm_are_not_even_used_while_running(tmp_path: Path) -> Non
         assert set(os.listdir("/dev/shm")) == before
 
 
-# -- C6: clocks --------------------------------------------------------------------------------------------------------------------------------
+# -- C6: clocks ----------------------------------------------------------------------------------------------
 
 
-def test_a_clock_that_jumps_ends_no_call_and_prolongs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_jumps_ends_no_call_and_prolongs_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     jumps = count(2**33, -3600)
     monkeypatch.setattr(time, "time", lambda: float(next(jumps)))
     with manage(faulty(tmp_path, "sleep"), call_timeout_s=DEADLINE_S) as manager:
@@ -202,5 +213,10 @@ def test_a_clock_that_jumps_ends_no_call_and_prolongs_none(tmp_path: Path, monke
 def test_deadlines_are_kept_by_clocks_that_do_not_jump() -> None:
     jumping = {"time.time", "time.localtime", "datetime.now", "datetime.datetime.now"}
     files = sorted((ROOT / "envs").rglob("*.py"))
-    calls = [ast.unparse(node.func) for file in files for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)]
+    calls = [
+        ast.unparse(node.func)
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call)
+    ]
     assert "time.monotonic" in calls and not jumping & set(calls)

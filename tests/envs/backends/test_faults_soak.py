@@ -1,4 +1,5 @@
-"""The chaos soak: workers are killed and stopped at random for a given time, and nothing grows and no number changes.
+"""The chaos soak: workers are killed and stopped at random for a given time, and nothing grows and no number
+changes.
 
 `pytest -m soak` takes a minute; `SOAK_SECONDS=3600 pytest -m soak` an hour.
 """
@@ -42,11 +43,19 @@ class Hasher:
         self._trials = [hashlib.sha256() for _ in range(n)]
 
     def write(
-        self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Any, slots: NDArray[np.int64], actions: NDArray[Any], extras: Any
+        self,
+        trials: NDArray[np.int64],
+        times: NDArray[np.int64],
+        rows: Any,
+        slots: NDArray[np.int64],
+        actions: NDArray[Any],
+        extras: Any,
     ) -> None:
         for trial, when, slot in zip(trials.tolist(), times.tolist(), slots.tolist(), strict=True):
             parts = (rows.obs, rows.reward, rows.terminated, rows.truncated, rows.info, actions)
-            self._trials[trial].update(b"".join([when.to_bytes(4, "little"), *(part[slot].tobytes() for part in parts)]))
+            self._trials[trial].update(
+                b"".join([when.to_bytes(4, "little"), *(part[slot].tobytes() for part in parts)])
+            )
 
     def commit(self, lengths: NDArray[np.int64]) -> None:
         self.text = "".join(trial.hexdigest() for trial in self._trials)
@@ -85,13 +94,19 @@ class Chaos(threading.Thread):
 @pytest.mark.soak
 @pytest.mark.timeout(SECONDS + 240)
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux only")
-def test_nothing_grows_and_no_number_changes_while_workers_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logging.getLogger(envs.manager.recovery.__name__), "disabled", True)  # pytest keeps every record, which would grow
+def test_nothing_grows_and_no_number_changes_while_workers_are_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        logging.getLogger(envs.manager.recovery.__name__), "disabled", True
+    )  # pytest keeps every record, which would grow
     family, me = DelayedFamily(CountingConfig(max_episode_steps=20)), psutil.Process()
     memory, files, most, waves, deadline = list[int](), set[int](), 0, 0, time.monotonic() + SECONDS
     config = BackendConfig(name="process", call_timeout_s=0.5, fault_budget=10**9)
     with (
-        ParallelEnvManager(family, SLOTS, episodes_per_trial=2, num_workers=WORKERS, backend=config) as manager,
+        ParallelEnvManager(
+            family, SLOTS, episodes_per_trial=2, num_workers=WORKERS, backend=config
+        ) as manager,
         ParallelEnvManager(family, SLOTS, episodes_per_trial=2) as quiet,
     ):
         chaos = Chaos(manager)
@@ -109,7 +124,9 @@ def test_nothing_grows_and_no_number_changes_while_workers_are_killed(monkeypatc
             chaos.over.set()
             chaos.join()
         assert manager.faults.restarts >= chaos.strikes > SECONDS / 3 and not manager.faults.dropped
-    assert len(files) == 1 and most <= WORKERS + 2, "the forkserver and the resource tracker, and nothing else"
+    assert len(files) == 1 and most <= WORKERS + 2, (
+        "the forkserver and the resource tracker, and nothing else"
+    )
     quarter = len(memory) // 4
     growth = np.median(memory[-quarter:]) - np.median(memory[quarter : 2 * quarter])
     assert growth < 2e6, f"{growth / 1e6:.1f} MB in {waves} waves"

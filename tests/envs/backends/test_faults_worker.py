@@ -1,4 +1,6 @@
-"""Rows B of the fault list (test_faults.py): worker processes that die, hang, come late or cannot be started, and a trainer that errs."""
+"""Rows B of the fault list (test_faults.py): worker processes that die, hang, come late or cannot be started,
+and a trainer that errs.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,18 @@ from envs.backends.base import BackendError, OnFault, StartMethod
 from envs.base import Rows, Shard
 from envs.parallel_env_manager import ParallelEnvManager
 from tests.envs.backends.troubles import DoingFamily
-from tests.faults import DEADLINE_S, FAULT_FREE, SLOTS, TRIALS, check_run, fault_free, faulty, happened, manage, played
+from tests.faults import (
+    DEADLINE_S,
+    FAULT_FREE,
+    SLOTS,
+    TRIALS,
+    check_run,
+    fault_free,
+    faulty,
+    happened,
+    manage,
+    played,
+)
 from tests.streams import Tamper, stream_hash
 from tests.toys import CountingFamily
 
@@ -39,7 +52,7 @@ def at(places: dict[tuple[int, int], int], do: Callable[[int], object]) -> Tampe
     return tamper
 
 
-# -- B1, B2: death at any time -----------------------------------------------------------------------------------------------------------------
+# -- B1, B2: death at any time -------------------------------------------------------------------------------
 
 
 DEATHS = [
@@ -75,7 +88,9 @@ def test_a_worker_that_dies_ends_the_run_or_its_trials(fault: str, policy: OnFau
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_worker_that_is_killed_while_idle_is_replaced(name: str) -> None:
     with manage(FAULT_FREE, name) as manager:
-        kill = at({(0, 2): 0, (4, 1): 1, (7, 3): 0}, lambda worker: os.kill(manager.pids[worker], signal.SIGKILL))
+        kill = at(
+            {(0, 2): 0, (4, 1): 1, (7, 3): 0}, lambda worker: os.kill(manager.pids[worker], signal.SIGKILL)
+        )
         assert stream_hash(manager, TRIALS, tamper=kill) == fault_free()
         assert manager.faults.restarts >= 3
 
@@ -103,7 +118,7 @@ def test_a_worker_that_dies_while_its_trials_are_re_run_is_replaced(tmp_path: Pa
         assert (tmp_path / "killed").exists() and manager.faults.restarts >= 3
 
 
-# -- B3: several at once ------------------------------------------------------------------------------------------------------------------------
+# -- B3: several at once -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MESSAGES)
@@ -114,7 +129,9 @@ def test_all_workers_that_die_in_one_step_are_replaced(name: str, tmp_path: Path
 
 
 class Killer:
-    """Kills workers beside the trainer, each after a delay of its own, so that deaths come in any phase: idle, stepping, answering, starting."""
+    """Kills workers beside the trainer, each after a delay of its own, so that deaths come in any phase:
+    idle, stepping, answering, starting.
+    """
 
     def __init__(self) -> None:
         self.threads: list[threading.Thread] = []
@@ -154,19 +171,30 @@ def test_neighbours_that_die_at_random_moments_are_replaced(name: str) -> None:
     assert not bursts and killer.killed >= 30 and restarts >= 30, "one of each burst, however late the blows"
 
 
-# -- B4, B5, B6: hanging, late, and back from the dead -----------------------------------------------------------------------------------------
+# -- B4, B5, B6: hanging, late, and back from the dead -------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("name", "fault"), [("process", "sleep"), ("process", "busy"), ("process", "hold_gil"), ("process", "stop"), ("pipe", "sleep")]
+    ("name", "fault"),
+    [
+        ("process", "sleep"),
+        ("process", "busy"),
+        ("process", "hold_gil"),
+        ("process", "stop"),
+        ("pipe", "sleep"),
+    ],
 )
-def test_a_worker_that_hangs_is_ended_at_the_deadline_and_replaced(name: str, fault: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_that_hangs_is_ended_at_the_deadline_and_replaced(
+    name: str, fault: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Workers ignore SIGTERM, so that it takes a SIGKILL is shown here too."""
     with manage(faulty(tmp_path, fault), name, call_timeout_s=DEADLINE_S) as manager:
         started, old = time.monotonic(), manager.pids
         assert played(manager) == fault_free()
         assert time.monotonic() - started < DEADLINE_S + 5.0
-        assert not any(Path(f"/proc/{pid}").exists() for pid in set(old) - set(manager.pids)) and set(old) != set(manager.pids)
+        assert not any(Path(f"/proc/{pid}").exists() for pid in set(old) - set(manager.pids)) and set(
+            old
+        ) != set(manager.pids)
     assert f"gave no answer within {DEADLINE_S} s" in caplog.text
     assert ("It was stopped here" in caplog.text and "in go_wrong" in caplog.text) == (fault != "stop")
 
@@ -205,12 +233,14 @@ def test_a_worker_that_was_stopped_cannot_come_back_as_a_ghost(tmp_path: Path) -
             os.close(watch)
 
 
-# -- B7, B8: factories and locks --------------------------------------------------------------------------------------------------------------
+# -- B7, B8: factories and locks -----------------------------------------------------------------------------
 
 
 def test_a_factory_that_takes_too_long_is_one_error_at_the_deadline() -> None:
     started = time.monotonic()
-    with pytest.raises(BackendError, match=rf"could not build their environments: gave no answer within {DEADLINE_S} s"):
+    with pytest.raises(
+        BackendError, match=rf"could not build their environments: gave no answer within {DEADLINE_S} s"
+    ):
         manage(faulty(Path(), "sleep", times=0, where="make_shard"), construct_timeout_s=DEADLINE_S)
     assert time.monotonic() - started < DEADLINE_S + 5.0
 
@@ -232,10 +262,12 @@ def test_a_lock_that_a_thread_of_the_trainer_holds_keeps_no_worker_waiting() -> 
         with manage(LockedFamily(FAULT_FREE.config)) as manager:
             assert "fork)" not in manager.description and played(manager) == fault_free()
         with pytest.raises(BackendError, match=r"gave no answer within(.|\n)*in make_shard"):
-            manage(LockedFamily(FAULT_FREE.config), start_method=StartMethod.fork, construct_timeout_s=DEADLINE_S)
+            manage(
+                LockedFamily(FAULT_FREE.config), start_method=StartMethod.fork, construct_timeout_s=DEADLINE_S
+            )
 
 
-# -- B10: a trainer that errs -------------------------------------------------------------------------------------------------------------------
+# -- B10: a trainer that errs --------------------------------------------------------------------------------
 
 
 def start(manager: ParallelEnvManager) -> None:
@@ -245,7 +277,10 @@ def start(manager: ParallelEnvManager) -> None:
 
 @pytest.mark.parametrize("fault", ["raise", "sleep", "kill"])
 def test_an_error_of_the_trainer_between_send_and_recv_leaves_nothing(fault: str, tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), manage(faulty(tmp_path, fault, at=1), close_timeout_s=0.2) as manager:
+    with (
+        pytest.raises(ZeroDivisionError),
+        manage(faulty(tmp_path, fault, at=1), close_timeout_s=0.2) as manager,
+    ):
         start(manager)
         for slot in (0, 4):
             manager.remotes[slot].send(("step", STILL[0]))
@@ -264,7 +299,10 @@ class Interrupting:
 
 
 def test_ctrl_c_within_a_step_closes_everything() -> None:
-    with pytest.raises(KeyboardInterrupt), manage(DoingFamily(Interrupting(signal.SIGINT)), workers=1) as manager:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        manage(DoingFamily(Interrupting(signal.SIGINT)), workers=1) as manager,
+    ):
         start(manager)
         for _ in range(3):
             manager.step(STILL)

@@ -1,4 +1,6 @@
-"""Lost workers: who is told what, what else goes on, and new processes in their places that leave nothing of the old ones."""
+"""Lost workers: who is told what, what else goes on, and new processes in their places that leave nothing of
+the old ones.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,22 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 class Slots:
     """Six slots in workers, with their commands; slot 3 has a task that faulty families fail on."""
 
-    def __init__(self, kind: type[ProcessBackend | SerialBackend], family: TaskFamily | None = None, workers: int = 3, groups: int = 1) -> None:
+    def __init__(
+        self,
+        kind: type[ProcessBackend | SerialBackend],
+        family: TaskFamily | None = None,
+        workers: int = 3,
+        groups: int = 1,
+    ) -> None:
         chosen = family or CountingFamily(CountingConfig(falls=False))
         config = BackendConfig(threads=1, close_timeout_s=0.5)
-        self.backend = kind([Block(lambda: chosen, 0, SLOTS)], Layout(chosen.spec), num_workers=workers, num_groups=groups, config=config)
+        self.backend = kind(
+            [Block(lambda: chosen, 0, SLOTS)],
+            Layout(chosen.spec),
+            num_workers=workers,
+            num_groups=groups,
+            config=config,
+        )
         self.commands = Commands.empty(self.backend.rows)
         self.commands.seed[:] = EVERYONE
         self.commands.task[:] = EVERYONE[:, None] / 10
@@ -66,7 +80,9 @@ class Slots:
     def row_bytes(self) -> bytes:
         rows = self.backend.rows
         assert isinstance(rows.obs, np.ndarray)
-        return b"".join(array.tobytes() for array in (rows.obs, rows.reward, rows.terminated, rows.truncated, rows.info))
+        return b"".join(
+            array.tobytes() for array in (rows.obs, rows.reward, rows.terminated, rows.truncated, rows.info)
+        )
 
 
 def kill(pid: int) -> None:
@@ -84,7 +100,9 @@ def reference() -> Iterator[Slots]:
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_a_killed_worker_is_one_fault_and_its_successor_gives_the_same_rows(kind: Kind, groups: int, reference: Slots) -> None:
+def test_a_killed_worker_is_one_fault_and_its_successor_gives_the_same_rows(
+    kind: Kind, groups: int, reference: Slots
+) -> None:
     with Slots(kind, groups=groups) as slots:
         slots.go(reset=True)
         slots.go()
@@ -96,8 +114,12 @@ def test_a_killed_worker_is_one_fault_and_its_successor_gives_the_same_rows(kind
         worker.kill()
         ready, (fault,) = slots.backend.wait(EVERYONE, 20.0)
         lost = [2, 3] if groups == 1 else [1, 4]
-        assert list(fault.slots) == list(fault.lost) == lost and ready.tolist() == sorted({*range(SLOTS)} - {*lost})
-        assert fault.sentence == "was lost: its worker process was killed by signal 9 (SIGKILL; out of memory?)"
+        assert list(fault.slots) == list(fault.lost) == lost and ready.tolist() == sorted(
+            {*range(SLOTS)} - {*lost}
+        )
+        assert (
+            fault.sentence == "was lost: its worker process was killed by signal 9 (SIGKILL; out of memory?)"
+        )
         assert slots.backend.restore(np.array(lost), 20.0) == []
         slots.go(*lost, reset=True)
         slots.go(*lost)
@@ -141,7 +163,11 @@ def test_an_error_loses_the_whole_worker_and_nobody_else(kind: Kind) -> None:
 
 @pytest.mark.parametrize("fault", ["sleep", "hold_gil", "stopped"])
 def test_a_hung_worker_is_ended_at_its_deadline_and_replaced(kind: Kind, fault: str) -> None:
-    family = CountingFamily(CountingConfig(falls=False)) if fault == "stopped" else FaultyFamily(fault=fault, at=1, task_above=5.0)
+    family = (
+        CountingFamily(CountingConfig(falls=False))
+        if fault == "stopped"
+        else FaultyFamily(fault=fault, at=1, task_above=5.0)
+    )
     with Slots(kind, family) as slots:
         slots.go(reset=True)
         old = list(slots.backend.processes())[1]
@@ -149,7 +175,11 @@ def test_a_hung_worker_is_ended_at_its_deadline_and_replaced(kind: Kind, fault: 
             os.kill(old, signal.SIGSTOP)
         slots.post()
         ready, (told,) = slots.backend.wait(EVERYONE, 0.3)
-        assert told.sentence == "gave no answer within 0.3 s" and told.lost == (2, 3) and ready.tolist() == [0, 1, 4, 5]
+        assert (
+            told.sentence == "gave no answer within 0.3 s"
+            and told.lost == (2, 3)
+            and ready.tolist() == [0, 1, 4, 5]
+        )
         assert ("in go_wrong" in told.traceback) == (fault != "stopped")
         assert slots.backend.restore(np.array([2, 3]), 20.0) == []
         assert not Path(f"/proc/{old}").exists()
@@ -189,21 +219,30 @@ def test_what_cannot_be_built_anew_is_a_fault_and_may_be_tried_again(kind: Kind,
         slots.backend.wait(EVERYONE, 20.0)
         broken.touch()
         (fault,) = slots.backend.restore(np.array([2, 3]), 20.0)
-        assert (fault.slots, fault.lost, fault.sentence) == ((2, 3), (2, 3), "raised ValueError: it is broken")
+        assert (fault.slots, fault.lost, fault.sentence) == (
+            (2, 3),
+            (2, 3),
+            "raised ValueError: it is broken",
+        )
         slots.go(0, 1, 4, 5)
         broken.unlink()
         assert slots.backend.restore(np.array([2, 3]), 20.0) == []
         slots.go(2, 3, reset=True)
 
 
-def test_no_process_to_be_had_is_a_fault_and_may_be_tried_again(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_process_to_be_had_is_a_fault_and_may_be_tried_again(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Slots(kind) as slots:
         slots.go(reset=True)
         kill(list(slots.backend.processes())[1])
         slots.post()
         slots.backend.wait(EVERYONE, 20.0)
         with monkeypatch.context() as patch:
-            patch.setattr("envs.backends.workers.launch._start_child", lambda *_: (_ for _ in ()).throw(BlockingIOError(11, "no more processes")))
+            patch.setattr(
+                "envs.backends.workers.launch._start_child",
+                lambda *_: (_ for _ in ()).throw(BlockingIOError(11, "no more processes")),
+            )
             (fault,) = slots.backend.restore(np.array([2, 3]), 20.0)
         assert fault.lost == (2, 3) and "could not be started: [Errno 11] no more processes" in fault.sentence
         assert slots.backend.restore(np.array([2, 3]), 20.0) == []
@@ -235,7 +274,10 @@ def test_a_picture_that_cannot_be_drawn_leaves_the_worker_as_it_was(kind: Kind) 
     with Slots(kind, FaultyFamily(fault="raise", where="render", task_above=5.0)) as slots:
         slots.go(reset=True)
         before = list(slots.backend.processes())
-        with pytest.raises(RuntimeError, match="picture of slot 3 could not be drawn: the environment raised ValueError: the toy is broken"):
+        with pytest.raises(
+            RuntimeError,
+            match="picture of slot 3 could not be drawn: the environment raised ValueError: the toy is broken",
+        ):
             slots.backend.render(3, 20.0)
         slots.go()
         assert list(slots.backend.processes()) == before

@@ -1,4 +1,6 @@
-"""An environment in the trainer's process that changes what they share is told once, by name, and never by the value of a variable."""
+"""An environment in the trainer's process that changes what they share is told once, by name, and never by
+the value of a variable.
+"""
 
 from __future__ import annotations
 
@@ -48,13 +50,18 @@ def test_each_change_is_named_once(text: str, put_back: Path, caplog: pytest.Log
     assert not caplog.text
     CHANGES[text](put_back)
     seen.compare("while they were built")
-    assert f"The environments changed, while they were built, what they share with the trainer: {text}" in caplog.text
+    assert (
+        f"The environments changed, while they were built, what they share with the trainer: {text}"
+        in caplog.text
+    )
     assert "secret" not in caplog.text
     seen.compare("later")
     assert len(caplog.records) == 1
 
 
-def test_what_the_trainer_changes_between_the_looks_is_its_own_business(put_back: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_the_trainer_changes_between_the_looks_is_its_own_business(
+    put_back: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     seen = Surroundings()
     for change in CHANGES.values():
         change(put_back)
@@ -65,7 +72,12 @@ def test_what_the_trainer_changes_between_the_looks_is_its_own_business(put_back
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize(
-    ("where", "when"), [("make_shard", "while they were built"), ("reset", "in their first reset"), ("close", "while they were closed")]
+    ("where", "when"),
+    [
+        ("make_shard", "while they were built"),
+        ("reset", "in their first reset"),
+        ("close", "while they were closed"),
+    ],
 )
 def test_backends_in_this_process_look_when_environments_are_built_reset_and_closed(
     name: str, where: str, when: str, put_back: Path, caplog: pytest.LogCaptureFixture
@@ -78,7 +90,9 @@ def test_backends_in_this_process_look_when_environments_are_built_reset_and_clo
         driver.reset()
         os.environ["OF_THE_TRAINER"] = "1"
         driver.call()
-    assert [record.message.partition(":")[0] for record in caplog.records] == [f"The environments changed, {when}, what they share with the trainer"]
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        f"The environments changed, {when}, what they share with the trainer"
+    ]
     assert "(A_TOKEN)" in caplog.text
 
 

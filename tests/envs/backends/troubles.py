@@ -1,4 +1,6 @@
-"""Environments for the tests of worker processes: big pictures, and ones that do to their process whatever a test wants."""
+"""Environments for the tests of worker processes: big pictures, and ones that do to their process whatever a
+test wants.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,15 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.base import EnvSpec, Shard
-from tests.toys import ACTION_DIM, OBS_DIM, TASK_DIM, CountingConfig, CountingFamily, CountingShard, reply_pipe
+from tests.toys import (
+    ACTION_DIM,
+    OBS_DIM,
+    TASK_DIM,
+    CountingConfig,
+    CountingFamily,
+    CountingShard,
+    reply_pipe,
+)
 
 PICTURE = (160, 160, 4)
 """100 kB: more than a pipe holds."""
@@ -30,7 +40,9 @@ class PictureShard(CountingShard):
     def write(self, slots: NDArray[np.int64]) -> None:
         assert isinstance(self.rows.obs, dict)
         self.rows.obs["where"][slots] = self.coordinates(slots)
-        self.rows.obs["picture"][slots] = (self.time[slots] + 10 * self.tasks[slots, 0]).astype(np.uint8)[:, None, None, None]
+        self.rows.obs["picture"][slots] = (self.time[slots] + 10 * self.tasks[slots, 0]).astype(np.uint8)[
+            :, None, None, None
+        ]
         self.rows.info[slots, 0] = self.time[slots]
 
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
@@ -42,7 +54,10 @@ class PictureFamily(CountingFamily):
 
     def __init__(self, *, big_actions: bool = False) -> None:
         super().__init__(CountingConfig(falls=False))
-        parts = {"where": spaces.Box(-np.inf, np.inf, (OBS_DIM,), np.float32), "picture": spaces.Box(0, 255, PICTURE, np.uint8)}
+        parts = {
+            "where": spaces.Box(-np.inf, np.inf, (OBS_DIM,), np.float32),
+            "picture": spaces.Box(0, 255, PICTURE, np.uint8),
+        }
         actions = spaces.Box(-1.0, 1.0, (30_000 if big_actions else ACTION_DIM,), np.float32)
         self.spec = EnvSpec("Picture", spaces.Dict(parts), actions, TASK_DIM, info_names=("t",))
 
@@ -77,9 +92,14 @@ class DoingFamily(CountingFamily):
 
 
 def tell_the_birds() -> None:
-    """Raise an error that names this process's variables with BIRD in their names, those it has and those it was started with."""
+    """Raise an error that names this process's variables with BIRD in their names, those it has and those it
+    was started with.
+    """
     started = Path("/proc/self/environ").read_text(errors="replace").split("\0")
-    names = [sorted(entry.split("=")[0] for entry in entries if "BIRD" in entry) for entries in (os.environ, started)]
+    names = [
+        sorted(entry.split("=")[0] for entry in entries if "BIRD" in entry)
+        for entries in (os.environ, started)
+    ]
     raise ValueError(json.dumps(names))
 
 

@@ -1,4 +1,6 @@
-"""GymShard: nothing of a third-party environment is stored that was not checked, and its habits do not reach the rows."""
+"""GymShard: nothing of a third-party environment is stored that was not checked, and its habits do not reach
+the rows.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,18 @@ from gymnasium.wrappers import Autoreset, TimeLimit
 
 from envs.base import SlotError
 from envs.interop.gymnasium_shard import FINAL_OBS, TaskSetter
-from tests.toys_gym import Altered, CountingEnv, MaskedEnv, OneBufferEnv, PictureEnv, SameStepAutoreset, TaskEnv, act, bound_shard, start
+from tests.toys_gym import (
+    Altered,
+    CountingEnv,
+    MaskedEnv,
+    OneBufferEnv,
+    PictureEnv,
+    SameStepAutoreset,
+    TaskEnv,
+    act,
+    bound_shard,
+    start,
+)
 
 STILL = np.zeros((1, 2), np.float32)
 
@@ -25,7 +38,7 @@ def noise_of(seed: int) -> float:
     return env.noise
 
 
-# -- what is stored --------------------------------------------------------------------------------------------------------------------------
+# -- what is stored ------------------------------------------------------------------------------------------
 
 
 def test_rows_are_the_environments_own_numbers() -> None:
@@ -104,7 +117,7 @@ def test_choices_arrive_as_the_environment_counts_them() -> None:
     assert caught.value.slot == 1
 
 
-# -- what is refused -------------------------------------------------------------------------------------------------------------------------
+# -- what is refused -----------------------------------------------------------------------------------------
 
 
 def with_obs(obs: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -133,26 +146,74 @@ REFUSED: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], str]] = {
     "no dimensions": (CountingEnv, with_obs(lambda obs: np.float64(1)), r"has the shape \(\), not \(4,\)"),
     "a number": (CountingEnv, with_obs(lambda obs: 1.0), "is a float, not an array"),
     "objects": (CountingEnv, with_obs(lambda obs: obs.astype(object)), "is of type object, not float64"),
-    "whole numbers for real ones": (CountingEnv, with_obs(lambda obs: obs.astype(np.int64)), "is of type int64, not float64"),
+    "whole numbers for real ones": (
+        CountingEnv,
+        with_obs(lambda obs: obs.astype(np.int64)),
+        "is of type int64, not float64",
+    ),
     "complex": (CountingEnv, with_obs(lambda obs: obs + 0j), "is of type complex128"),
     "masked": (CountingEnv, with_obs(lambda obs: np.ma.masked_array(obs, obs > 0)), "is a MaskedArray"),
-    "real numbers in a picture": (PictureEnv, with_obs(lambda obs: obs + 0.7), "is of type float64, not uint8"),
-    "wide numbers in a picture": (PictureEnv, with_obs(lambda obs: obs.astype(np.int64) + 300), "is of type int64, not uint8"),
+    "real numbers in a picture": (
+        PictureEnv,
+        with_obs(lambda obs: obs + 0.7),
+        "is of type float64, not uint8",
+    ),
+    "wide numbers in a picture": (
+        PictureEnv,
+        with_obs(lambda obs: obs.astype(np.int64) + 300),
+        "is of type int64, not uint8",
+    ),
     "no dict": (MaskedEnv, with_obs(lambda obs: obs["vector"]), "the observation is a ndarray, not a dict"),
-    "a missing key": (MaskedEnv, with_obs(lambda obs: {key: obs[key] for key in obs if key != "bits"}), r"\['bits'\] are missing"),
+    "a missing key": (
+        MaskedEnv,
+        with_obs(lambda obs: {key: obs[key] for key in obs if key != "bits"}),
+        r"\['bits'\] are missing",
+    ),
     "an extra key": (MaskedEnv, with_obs(lambda obs: obs | {"more": 1}), r"\['more'\] are too much"),
-    "a wrong part": (MaskedEnv, with_obs(lambda obs: obs | {"vector": np.zeros(3)}), r"observation 'vector' has the shape \(3,\)"),
-    "a number too high": (MaskedEnv, with_obs(lambda obs: obs | {"number": 4}), "observation 'number' is outside of its range: 4"),
-    "a number too low": (MaskedEnv, with_obs(lambda obs: obs | {"number": -2}), "observation 'number' is outside of its range: -2"),
-    "a real number": (MaskedEnv, with_obs(lambda obs: obs | {"number": 1.0}), "observation 'number' is of type float64"),
-    "a bit of two": (MaskedEnv, with_obs(lambda obs: obs | {"bits": np.array([0, 2, 1])}), "observation 'bits' is not of zeros and ones"),
-    "a mask of halves": (MaskedEnv, with_obs(lambda obs: obs | {"action_mask": np.full(4, 0.5)}), "'action_mask' is of type float64"),
+    "a wrong part": (
+        MaskedEnv,
+        with_obs(lambda obs: obs | {"vector": np.zeros(3)}),
+        r"observation 'vector' has the shape \(3,\)",
+    ),
+    "a number too high": (
+        MaskedEnv,
+        with_obs(lambda obs: obs | {"number": 4}),
+        "observation 'number' is outside of its range: 4",
+    ),
+    "a number too low": (
+        MaskedEnv,
+        with_obs(lambda obs: obs | {"number": -2}),
+        "observation 'number' is outside of its range: -2",
+    ),
+    "a real number": (
+        MaskedEnv,
+        with_obs(lambda obs: obs | {"number": 1.0}),
+        "observation 'number' is of type float64",
+    ),
+    "a bit of two": (
+        MaskedEnv,
+        with_obs(lambda obs: obs | {"bits": np.array([0, 2, 1])}),
+        "observation 'bits' is not of zeros and ones",
+    ),
+    "a mask of halves": (
+        MaskedEnv,
+        with_obs(lambda obs: obs | {"action_mask": np.full(4, 0.5)}),
+        "'action_mask' is of type float64",
+    ),
     "reward NaN": (CountingEnv, with_value(1, np.nan), "the reward is not finite: nan"),
     "reward infinite": (CountingEnv, with_value(1, -np.inf), "the reward is not finite: -inf"),
     "reward None": (CountingEnv, with_value(1, None), "the reward is None"),
-    "reward vector": (CountingEnv, with_value(1, np.zeros(1)), "the reward is a ndarray, not a finite number"),
+    "reward vector": (
+        CountingEnv,
+        with_value(1, np.zeros(1)),
+        "the reward is a ndarray, not a finite number",
+    ),
     "reward text": (CountingEnv, with_value(1, "1"), "the reward is a str"),
-    "reward of a googol googol": (CountingEnv, with_value(1, 10**400), "the reward is a int, not a finite number"),
+    "reward of a googol googol": (
+        CountingEnv,
+        with_value(1, 10**400),
+        "the reward is a int, not a finite number",
+    ),
     "terminated None": (CountingEnv, with_value(2, None), "terminated is None, not True or False"),
     "truncated two": (CountingEnv, with_value(3, 2), "truncated is 2, not True or False"),
     "truncated array": (CountingEnv, with_value(3, np.array([True])), "truncated is a ndarray"),
@@ -172,12 +233,15 @@ def test_what_is_not_of_its_space_is_refused_and_not_stored(name: str) -> None:
 
     def make() -> gymnasium.Env[Any, Any]:
         made.append(1)
-        return Altered(kind(), change, at=2) if len(made) == 3 else kind()  # the first is looked at, the third is slot 1
+        return (
+            Altered(kind(), change, at=2) if len(made) == 3 else kind()
+        )  # the first is looked at, the third is slot 1
 
     shard, rows = bound_shard(make, 2, info_names=("t",))
     space = shard._writer.space
     first, second = (
-        np.stack([np.asarray(action)] * 2) for action in (np.zeros(space.shape or (), space.dtype), np.ones(space.shape or (), space.dtype))
+        np.stack([np.asarray(action)] * 2)
+        for action in (np.zeros(space.shape or (), space.dtype), np.ones(space.shape or (), space.dtype))
     )
     start(shard, [0, 1])
     act(shard, [0, 1], first)
@@ -197,7 +261,10 @@ def arrays_of(rows: Any) -> list[np.ndarray[Any, Any]]:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda result: result[0], "reset returned a ndarray, not .observation, info.: the interface of gym before 0.26"),
+        (
+            lambda result: result[0],
+            "reset returned a ndarray, not .observation, info.: the interface of gym before 0.26",
+        ),
         (with_obs(lambda obs: obs[:1]), r"has the shape \(1,\)"),
         (with_value(1, None), "the info is None"),
     ],
@@ -234,7 +301,9 @@ def test_what_is_harmless_gives_the_same_rows(name: str) -> None:
 
 
 def test_both_flags_at_once_are_a_termination() -> None:
-    shard, rows = bound_shard(lambda: Altered(CountingEnv(), lambda result: with_value(2, True)(with_value(3, True)(result))))
+    shard, rows = bound_shard(
+        lambda: Altered(CountingEnv(), lambda result: with_value(2, True)(with_value(3, True)(result)))
+    )
     start(shard, [0])
     act(shard, [0], STILL)
     assert (rows.terminated[0], rows.truncated[0]) == (True, False)
@@ -250,7 +319,7 @@ def test_an_action_that_is_no_number_is_refused_by_its_slot(bad: float) -> None:
     assert not rows.reward.any(), "nothing was stepped"
 
 
-# -- what fails ------------------------------------------------------------------------------------------------------------------------------
+# -- what fails ----------------------------------------------------------------------------------------------
 
 
 class SpeechlessError(Exception):
@@ -315,7 +384,10 @@ def test_copies_that_were_built_are_closed_when_a_later_one_cannot_be() -> None:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (partial(gymnasium.make_vec, "CartPole-v1", num_envs=2), "VectorEnv is a vector environment: give a factory"),
+        (
+            partial(gymnasium.make_vec, "CartPole-v1", num_envs=2),
+            "VectorEnv is a vector environment: give a factory",
+        ),
         (dict, "builtins.dict is no gymnasium.Env"),
     ],
 )
@@ -331,7 +403,7 @@ def test_copies_with_other_spaces_are_refused() -> None:
         type(shard)(PictureEnv, 1, shard._reader, shard._writer)
 
 
-# -- ends of episodes ------------------------------------------------------------------------------------------------------------------------
+# -- ends of episodes ----------------------------------------------------------------------------------------
 
 
 def test_the_environments_own_time_limit_is_a_truncation() -> None:
@@ -343,8 +415,12 @@ def test_the_environments_own_time_limit_is_a_truncation() -> None:
     assert (rows.terminated[0], rows.truncated[0]) == (False, True)
 
 
-@pytest.mark.parametrize("wrap", [Autoreset, *(partial(SameStepAutoreset, key=key) for key in FINAL_OBS)], ids=str)
-def test_environments_that_reset_themselves_give_the_rows_of_those_that_do_not(wrap: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize(
+    "wrap", [Autoreset, *(partial(SameStepAutoreset, key=key) for key in FINAL_OBS)], ids=str
+)
+def test_environments_that_reset_themselves_give_the_rows_of_those_that_do_not(
+    wrap: Callable[[Any], Any],
+) -> None:
     played = []
     for make in (lambda: CountingEnv(length=3), lambda: wrap(CountingEnv(length=3))):
         shard, rows = bound_shard(make, info_names=("t",))
@@ -361,7 +437,7 @@ def test_environments_that_reset_themselves_give_the_rows_of_those_that_do_not(w
     assert played[0] == played[1]
 
 
-# -- tasks and pictures ----------------------------------------------------------------------------------------------------------------------
+# -- tasks and pictures --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("by", ["set_task", "options"])
@@ -392,6 +468,9 @@ def test_an_environment_that_draws_nothing_says_so() -> None:
         def render(self) -> Any:
             return None if self.length > 1 else 1 / 0
 
-    for length, says in ((2, "returned None; build it with render_mode='rgb_array'"), (1, "cannot draw here .ZeroDivisionError.*MUJOCO_GL=egl")):
+    for length, says in (
+        (2, "returned None; build it with render_mode='rgb_array'"),
+        (1, "cannot draw here .ZeroDivisionError.*MUJOCO_GL=egl"),
+    ):
         with pytest.raises(RuntimeError, match=says):
             bound_shard(partial(Blind, length))[0].render(0)

@@ -1,4 +1,6 @@
-"""The encodings of Gymnasium spaces: what they look like in a row, which are refused, and which actions come out."""
+"""The encodings of Gymnasium spaces: what they look like in a row, which are refused, and which actions come
+out.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ ONE_SLOT = np.array([7])
 
 
 def box(low: Any, high: Any, dtype: Any, shape: tuple[int, ...] | None = None) -> spaces.Box:
-    return spaces.Box(np.array(low, dtype) if shape is None else low, np.array(high, dtype) if shape is None else high, shape, dtype)
+    return spaces.Box(
+        np.array(low, dtype) if shape is None else low,
+        np.array(high, dtype) if shape is None else high,
+        shape,
+        dtype,
+    )
 
 
 def described(space: spaces.Space[Any]) -> tuple[Any, ...]:
@@ -24,7 +31,7 @@ def described(space: spaces.Space[Any]) -> tuple[Any, ...]:
     return space.shape, space.dtype.name, float(space.low.min()), float(space.high.max())
 
 
-# -- observations ----------------------------------------------------------------------------------------------------------------------------
+# -- observations --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -85,7 +92,10 @@ def test_real_numbers_may_leave_their_bounds_as_many_environments_let_them() -> 
         (spaces.Text(5), "the observation space is a Text"),
         (spaces.Dict({"inner": spaces.Dict({"x": TWO})}), "the observation 'inner' is a Dict"),
         (spaces.Dict({"task": box(0, 1, np.float32, (1,))}), "an observation 'task', a name that is kept"),
-        (spaces.Dict({MASK_KEY: spaces.MultiBinary(3)}), "2 whole numbers belong to Discrete.2., not MultiBinary.3."),
+        (
+            spaces.Dict({MASK_KEY: spaces.MultiBinary(3)}),
+            "2 whole numbers belong to Discrete.2., not MultiBinary.3.",
+        ),
         (spaces.Dict({MASK_KEY: box(0, 1, np.float32, (2,))}), "that cannot be a mask of its actions"),
     ],
     ids=str,
@@ -105,7 +115,7 @@ def test_a_mask_of_several_choices_has_them_side_by_side() -> None:
     assert described(reader.space[MASK_KEY]) == ((5,), "int8", 0.0, 1.0)  # pyright: ignore[reportIndexIssue]
 
 
-# -- actions ---------------------------------------------------------------------------------------------------------------------------------
+# -- actions -------------------------------------------------------------------------------------------------
 
 
 def settled(space: spaces.Space[Any], action: Any, rescale: bool = True) -> Any:
@@ -156,7 +166,13 @@ def test_choices_are_counted_from_0(space: spaces.Space[Any], action: Any, expec
 
 @pytest.mark.parametrize(
     ("space", "action"),
-    [(spaces.Discrete(3), 3), (spaces.Discrete(3), -1), (spaces.Discrete(3), 0.5), (spaces.Discrete(3), np.nan), (spaces.MultiBinary(2), [0, 2])],
+    [
+        (spaces.Discrete(3), 3),
+        (spaces.Discrete(3), -1),
+        (spaces.Discrete(3), 0.5),
+        (spaces.Discrete(3), np.nan),
+        (spaces.MultiBinary(2), [0, 2]),
+    ],
     ids=str,
 )
 def test_what_is_no_choice_is_refused_by_its_slot(space: spaces.Space[Any], action: Any) -> None:
@@ -180,7 +196,7 @@ def test_actions_that_cannot_be_served_are_refused_by_name(space: spaces.Space[A
         ActionWriter(space)
 
 
-# -- masks -----------------------------------------------------------------------------------------------------------------------------------
+# -- masks ---------------------------------------------------------------------------------------------------
 
 
 def test_masked_choices_are_uniform_among_the_allowed() -> None:
@@ -192,16 +208,27 @@ def test_masked_choices_are_uniform_among_the_allowed() -> None:
 
 def test_each_row_has_its_own_mask() -> None:
     mask = np.array([[1, 0, 0], [0, 0, 1], [0, 0, 0]])
-    assert allowed_choices(spaces.Discrete(3), np.full(3, 0.5), mask).tolist() == [0, 2, 1], "where nothing is allowed, anything is"
+    assert allowed_choices(spaces.Discrete(3), np.full(3, 0.5), mask).tolist() == [0, 2, 1], (
+        "where nothing is allowed, anything is"
+    )
 
 
 def test_choices_without_a_mask_are_uniform_over_all() -> None:
     uniforms = np.stack([np.linspace(0, 1, 6, endpoint=False)] * 2, axis=1)
-    assert allowed_choices(spaces.MultiDiscrete([2, 3]), uniforms).tolist() == [[0, 0], [0, 0], [0, 1], [1, 1], [1, 2], [1, 2]]
+    assert allowed_choices(spaces.MultiDiscrete([2, 3]), uniforms).tolist() == [
+        [0, 0],
+        [0, 0],
+        [0, 1],
+        [1, 1],
+        [1, 2],
+        [1, 2],
+    ]
 
 
 def test_several_choices_are_masked_one_by_one() -> None:
     mask = np.array([[0, 1, 1, 0, 1]])
     for first in (0.0, 0.999):
-        assert allowed_choices(spaces.MultiDiscrete([2, 3]), np.array([[first, 0.0]]), mask).tolist() == [[1, 0]]
+        assert allowed_choices(spaces.MultiDiscrete([2, 3]), np.array([[first, 0.0]]), mask).tolist() == [
+            [1, 0]
+        ]
     assert allowed_choices(spaces.MultiDiscrete([2, 3]), np.array([[0.0, 0.999]]), mask).tolist() == [[1, 2]]

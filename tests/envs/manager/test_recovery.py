@@ -1,4 +1,6 @@
-"""Recovery: after a fault the data is that of a run without it, or the trial is given up openly, or the run stops with one named error."""
+"""Recovery: after a fault the data is that of a run without it, or the trial is given up openly, or the run
+stops with one named error.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,24 @@ ONE_EACH = [(name, 1 if name in ("serial", "asyncio") else 2) for name in BACKEN
 
 
 def manage(
-    family: TaskFamily, name: str = "serial", workers: int = 1, *, groups: int = 1, deterministic: bool = False, **options: Any
+    family: TaskFamily,
+    name: str = "serial",
+    workers: int = 1,
+    *,
+    groups: int = 1,
+    deterministic: bool = False,
+    **options: Any,
 ) -> ParallelEnvManager:
     """Five slots, three episodes per trial."""
     config = BackendConfig(name=name, threads=1 if name in ("serial", "thread") else None, **options)
     return ParallelEnvManager(
-        family, NUM_SLOTS, episodes_per_trial=3, num_workers=workers, num_groups=groups, deterministic=deterministic, backend=config
+        family,
+        NUM_SLOTS,
+        episodes_per_trial=3,
+        num_workers=workers,
+        num_groups=groups,
+        deterministic=deterministic,
+        backend=config,
     )
 
 
@@ -51,7 +65,9 @@ def fault_free(groups: int = 1) -> str:
 
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("where", ["reset", "step"])
-@pytest.mark.parametrize("fault", ["raise", "slot_error", "nan_obs", "inf_obs", "nan_reward", "unpicklable", "speechless"])
+@pytest.mark.parametrize(
+    "fault", ["raise", "slot_error", "nan_obs", "inf_obs", "nan_reward", "unpicklable", "speechless"]
+)
 @pytest.mark.parametrize(("name", "workers"), ONE_EACH)
 def test_after_restarts_the_data_is_that_of_a_run_without_faults(
     name: str, workers: int, fault: str, where: str, groups: int, tmp_path: Path
@@ -85,18 +101,27 @@ def test_a_shard_that_cannot_be_built_again_at_first_is_tried_once_more(tmp_path
 
 @pytest.mark.parametrize("where", ["reset", "step"])
 @pytest.mark.parametrize(("name", "workers"), ONE_EACH)
-def test_what_fails_at_every_attempt_ends_in_one_error_that_says_so(name: str, workers: int, where: str, tmp_path: Path) -> None:
+def test_what_fails_at_every_attempt_ends_in_one_error_that_says_so(
+    name: str, workers: int, where: str, tmp_path: Path
+) -> None:
     manager = manage(faulty(tmp_path, "slot_error", times=0, where=where, at=3), name, workers)
     with pytest.raises(EnvCrashLoopError, match="the toy is broken") as caught:
         stream_hash(manager, NUM_TRIALS)
     text = str(caught.value)
-    assert "It failed 3 times at this place: restarting it does not help." in text and "trial seed" in text and "in go_wrong" in text
+    assert (
+        "It failed 3 times at this place: restarting it does not help." in text
+        and "trial seed" in text
+        and "in go_wrong" in text
+    )
     with pytest.raises(RuntimeError, match="closed"):
         manager.reset()
 
 
 def test_too_many_faults_in_a_short_time_stop_the_run(tmp_path: Path) -> None:
-    with manage(faulty(tmp_path, "slot_error", times=50, at=1), fault_budget=1) as manager, pytest.raises(EnvCrashLoopError, match="fault_budget=1"):
+    with (
+        manage(faulty(tmp_path, "slot_error", times=50, at=1), fault_budget=1) as manager,
+        pytest.raises(EnvCrashLoopError, match="fault_budget=1"),
+    ):
         stream_hash(manager, NUM_TRIALS)
 
 
@@ -110,7 +135,9 @@ def test_raise_stops_at_the_first_fault_and_names_it(name: str, workers: int, tm
 
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize(("name", "workers"), ONE_EACH)
-def test_drop_gives_up_the_failing_trial_alone_and_counts_it(name: str, workers: int, groups: int, tmp_path: Path) -> None:
+def test_drop_gives_up_the_failing_trial_alone_and_counts_it(
+    name: str, workers: int, groups: int, tmp_path: Path
+) -> None:
     """The others are those of a run without faults, even where they shared a shard with the one that failed."""
     plan = Plan(0, Phase.TRAIN, 0, np.linspace(0.1, 0.9, NUM_TRIALS)[:, None] * np.ones(2))
     with manage(FaultyFamily(**FALLING, where="nowhere"), groups=groups) as manager:
@@ -142,7 +169,9 @@ class DriftingFamily(FaultyFamily):
         return shard
 
 
-def test_an_environment_that_is_not_deterministic_is_named_and_its_trials_are_given_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_environment_that_is_not_deterministic_is_named_and_its_trials_are_given_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     family = DriftingFamily(**FALLING, fault="slot_error", at=3, times=1, folder=str(tmp_path))
     with manage(family) as manager:
         streams = trial_streams(manager, NUM_TRIALS)
@@ -153,7 +182,10 @@ def test_an_environment_that_is_not_deterministic_is_named_and_its_trials_are_gi
 
 def test_deterministic_runs_stop_there_and_refuse_to_drop(tmp_path: Path) -> None:
     family = DriftingFamily(**FALLING, fault="slot_error", at=3, times=1, folder=str(tmp_path))
-    with manage(family, deterministic=True) as manager, pytest.raises(WorkerError, match="deterministic=true cannot be kept"):
+    with (
+        manage(family, deterministic=True) as manager,
+        pytest.raises(WorkerError, match="deterministic=true cannot be kept"),
+    ):
         trial_streams(manager, NUM_TRIALS)
     with pytest.raises(ValueError, match="on_fault=drop gives trials up"):
         manage(CountingFamily(), deterministic=True, on_fault=OnFault.drop)
@@ -181,7 +213,9 @@ class CueFamily(FaultyFamily):
         shard = super().make_shard(num_slots, threads)
         reset = shard.reset
 
-        def resetting(slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
+        def resetting(
+            slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]
+        ) -> None:
             reset(slots, tasks, seeds)
             assert isinstance(shard.rows.obs, np.ndarray)
             shard.rows.obs[slots, 4] = np.random.default_rng().random(len(slots))
@@ -190,7 +224,9 @@ class CueFamily(FaultyFamily):
         return shard
 
 
-def test_a_row_long_ago_that_comes_out_differently_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_row_long_ago_that_comes_out_differently_is_noticed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The agent remembers a cue of the start row, so that the last row alone does not decide."""
     with manage(CueFamily(**FALLING, fault="slot_error", at=3, times=1, folder=str(tmp_path))) as manager:
         trial_streams(manager, NUM_TRIALS)
@@ -241,7 +277,9 @@ def test_failures_at_the_same_place_of_trials_that_went_on_are_no_crash_loop(tmp
 
 
 def test_an_interrupted_step_is_owed_and_not_taken_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in the middle of a serial step: the environments may be anywhere, so they are built anew and brought back."""
+    """Ctrl-C in the middle of a serial step: the environments may be anywhere, so they are built anew and
+    brought back.
+    """
     with manage(CountingFamily(), groups=2) as manager:
         manager.reset(np.full((NUM_SLOTS, 2), 0.05), list(range(NUM_SLOTS)))
         still, interrupted = np.zeros((NUM_SLOTS, ACTION_DIM), np.float32), [True]
@@ -298,4 +336,7 @@ def test_a_traceback_is_shown_once(tmp_path: Path, caplog: pytest.LogCaptureFixt
     with manage(ArmedFamily(tmp_path / "armed"), fault_budget=100) as manager:
         stream_hash(manager, NUM_TRIALS, tamper=arm)
         assert manager.faults.restarts >= 2
-        assert caplog.text.count("The environment of slot") == manager.faults.restarts and caplog.text.count("Traceback") == 1
+        assert (
+            caplog.text.count("The environment of slot") == manager.faults.restarts
+            and caplog.text.count("Traceback") == 1
+        )

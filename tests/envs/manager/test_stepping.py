@@ -1,4 +1,6 @@
-"""Stepping: what is refused leaves everything as it was, groups take turns, and first-ready plays exactly the trials that were started."""
+"""Stepping: what is refused leaves everything as it was, groups take turns, and first-ready plays exactly the
+trials that were started.
+"""
 
 from __future__ import annotations
 
@@ -34,24 +36,61 @@ def told(manager: ParallelEnvManager) -> list[bytes]:
     """Everything that a reader of the rows sees."""
     rows = manager.rows
     assert isinstance(rows.obs, np.ndarray)
-    arrays = (rows.obs, rows.reward, rows.terminated, rows.truncated, rows.valid, rows.task, rows.prev_action, manager.episode, manager.running)
+    arrays = (
+        rows.obs,
+        rows.reward,
+        rows.terminated,
+        rows.truncated,
+        rows.valid,
+        rows.task,
+        rows.prev_action,
+        manager.episode,
+        manager.running,
+    )
     return [array.tobytes() for array in arrays]
 
 
 WRONG: dict[str, tuple[Callable[[ParallelEnvManager], object], str]] = {
-    "too few actions": (lambda manager: manager.step(STILL[:3]), r"shape \(4, 2\), one per slot; it got \(3, 2\)"),
-    "wrong action shape": (lambda manager: manager.step(STILL[:, :1]), r"shape \(4, 2\), one per slot; it got \(4, 1\)"),
-    "action out of range": (lambda manager: manager.step(STILL + np.array([[0], [0], [2], [0]])), r"The action of slot 2 is not in .*: \[2.0, 2.0\]"),
-    "action that is no number": (lambda manager: manager.step(STILL * np.nan), "The action of slot 0 is not in"),
-    "one action of a wrong shape": (lambda manager: manager.remotes[1].send(("step", np.zeros(3))), r"An action has shape \(2,\); got \(3,\)"),
-    "one action out of range": (lambda manager: manager.remotes[1].send(("step", [0.0, -1.5])), "The action is not in"),
+    "too few actions": (
+        lambda manager: manager.step(STILL[:3]),
+        r"shape \(4, 2\), one per slot; it got \(3, 2\)",
+    ),
+    "wrong action shape": (
+        lambda manager: manager.step(STILL[:, :1]),
+        r"shape \(4, 2\), one per slot; it got \(4, 1\)",
+    ),
+    "action out of range": (
+        lambda manager: manager.step(STILL + np.array([[0], [0], [2], [0]])),
+        r"The action of slot 2 is not in .*: \[2.0, 2.0\]",
+    ),
+    "action that is no number": (
+        lambda manager: manager.step(STILL * np.nan),
+        "The action of slot 0 is not in",
+    ),
+    "one action of a wrong shape": (
+        lambda manager: manager.remotes[1].send(("step", np.zeros(3))),
+        r"An action has shape \(2,\); got \(3,\)",
+    ),
+    "one action out of range": (
+        lambda manager: manager.remotes[1].send(("step", [0.0, -1.5])),
+        "The action is not in",
+    ),
     "unknown slot": (lambda manager: manager.reset(slots=[4]), "different numbers from 0 to 3"),
-    "unknown slot to start": (lambda manager: manager.step(STILL, {7: Start(np.zeros(2), 1)}), "different numbers from 0 to 3"),
+    "unknown slot to start": (
+        lambda manager: manager.step(STILL, {7: Start(np.zeros(2), 1)}),
+        "different numbers from 0 to 3",
+    ),
     "unknown slot to draw": (lambda manager: manager.render(-1), "There is no slot -1"),
     "task of a wrong size": (lambda manager: manager.reset(tasks=np.zeros((4, 3))), "vector of 2 numbers"),
-    "task of a wrong size in a start": (lambda manager: manager.step(STILL, {0: Start(np.zeros(1), 1)}), "vector of 2 numbers"),
+    "task of a wrong size in a start": (
+        lambda manager: manager.step(STILL, {0: Start(np.zeros(1), 1)}),
+        "vector of 2 numbers",
+    ),
     **{
-        f"actions that are {name}": (lambda manager, wrong=wrong: manager.step(wrong), f"An action is made of real numbers, not of {said}")
+        f"actions that are {name}": (
+            lambda manager, wrong=wrong: manager.step(wrong),
+            f"An action is made of real numbers, not of {said}",
+        )
         for name, wrong, said in cast(
             "list[tuple[str, Any, str]]",
             [
@@ -64,30 +103,69 @@ WRONG: dict[str, tuple[Callable[[ParallelEnvManager], object], str]] = {
             ],
         )
     },
-    "one action that is None": (lambda manager: manager.remotes[0].send(("step", None)), "made of real numbers, not of None"),
+    "one action that is None": (
+        lambda manager: manager.remotes[0].send(("step", None)),
+        "made of real numbers, not of None",
+    ),
     "no slots": (lambda manager: manager.reset(slots=[]), "reset got no slots"),
-    "slot that is a fraction": (lambda manager: manager.reset(slots=[0.7]), "A slot is a whole number, not 0.7"),  # pyright: ignore[reportArgumentType]
-    "mask of slots": (lambda manager: manager.reset(slots=[True, False, False, True]), "A slot is a whole number, not True"),
-    "mask of slots as an array": (lambda manager: manager.reset(slots=np.arange(4) > 2), "A slot is a whole number, not .*False"),  # pyright: ignore[reportArgumentType]
+    "slot that is a fraction": (
+        lambda manager: manager.reset(slots=[0.7]),
+        "A slot is a whole number, not 0.7",
+    ),  # pyright: ignore[reportArgumentType]
+    "mask of slots": (
+        lambda manager: manager.reset(slots=[True, False, False, True]),
+        "A slot is a whole number, not True",
+    ),
+    "mask of slots as an array": (
+        lambda manager: manager.reset(slots=np.arange(4) > 2),
+        "A slot is a whole number, not .*False",
+    ),  # pyright: ignore[reportArgumentType]
     "a slot alone": (lambda manager: manager.reset(slots=2), "slots=2 must be a sequence"),  # pyright: ignore[reportArgumentType]
-    "slot to start that is a fraction": (lambda manager: manager.step(STILL, {0.7: Start(np.zeros(2), 1)}), "A slot is a whole number"),  # pyright: ignore[reportArgumentType]
-    "slot to draw that is a fraction": (lambda manager: manager.render(0.5), "A slot is a whole number, not 0.5"),  # pyright: ignore[reportArgumentType]
+    "slot to start that is a fraction": (
+        lambda manager: manager.step(STILL, {0.7: Start(np.zeros(2), 1)}),
+        "A slot is a whole number",
+    ),  # pyright: ignore[reportArgumentType]
+    "slot to draw that is a fraction": (
+        lambda manager: manager.render(0.5),
+        "A slot is a whole number, not 0.5",
+    ),  # pyright: ignore[reportArgumentType]
     "unknown slot to ask about": (lambda manager: manager.info_of(9), "There is no slot 9; there are 0 to 3"),
-    "seed that is a fraction": (lambda manager: manager.reset(seeds=[0.5, 1, 2, 3]), "The seed of a trial is a whole number, not 0.5"),  # pyright: ignore[reportArgumentType]
-    "seed that is a truth value": (lambda manager: manager.reset(seeds=[True, 1, 2, 3]), "The seed of a trial is a whole number, not True"),
+    "seed that is a fraction": (
+        lambda manager: manager.reset(seeds=[0.5, 1, 2, 3]),
+        "The seed of a trial is a whole number, not 0.5",
+    ),  # pyright: ignore[reportArgumentType]
+    "seed that is a truth value": (
+        lambda manager: manager.reset(seeds=[True, 1, 2, 3]),
+        "The seed of a trial is a whole number, not True",
+    ),
     "seed beyond 64 bits": (lambda manager: manager.reset(seeds=[2**64, 1, 2, 3]), "needs a seed from 0 to"),
     "a seed alone": (lambda manager: manager.reset(seeds=1), "seeds=1 must be a sequence"),  # pyright: ignore[reportArgumentType]
     "a task alone": (lambda manager: manager.reset(tasks=3.0), "tasks=3.0 must be a sequence"),
-    "tasks that are words": (lambda manager: manager.reset(tasks=[["a", "b"]] * 4), "A task of Counting is made of real numbers, not of <U1"),  # pyright: ignore[reportArgumentType]
-    "start that is none": (lambda manager: manager.step(STILL, {0: 3}), r"begins with a Start\(task, seed\), not with 3"),  # pyright: ignore[reportArgumentType]
-    "start with a seed that is a fraction": (lambda manager: manager.step(STILL, {0: Start(np.zeros(2), 0.5)}), "whole number, not 0.5"),  # pyright: ignore[reportArgumentType]
-    "command that is no pair": (lambda manager: manager.remotes[0].send("reset"), "A command is a pair, .* not 'reset'"),  # pyright: ignore[reportArgumentType]
+    "tasks that are words": (
+        lambda manager: manager.reset(tasks=[["a", "b"]] * 4),
+        "A task of Counting is made of real numbers, not of <U1",
+    ),  # pyright: ignore[reportArgumentType]
+    "start that is none": (
+        lambda manager: manager.step(STILL, {0: 3}),
+        r"begins with a Start\(task, seed\), not with 3",
+    ),  # pyright: ignore[reportArgumentType]
+    "start with a seed that is a fraction": (
+        lambda manager: manager.step(STILL, {0: Start(np.zeros(2), 0.5)}),
+        "whole number, not 0.5",
+    ),  # pyright: ignore[reportArgumentType]
+    "command that is no pair": (
+        lambda manager: manager.remotes[0].send("reset"),
+        "A command is a pair, .* not 'reset'",
+    ),  # pyright: ignore[reportArgumentType]
     "command without payload": (lambda manager: manager.remotes[0].send(("step",)), "A command is a pair"),  # pyright: ignore[reportArgumentType]
     "reset with a number": (
         lambda manager: manager.remotes[0].send(("reset", 5)),
         "A reset takes a dict with 'task' and 'seed', .* not 5",
     ),
-    "reset with a seed that is a fraction": (lambda manager: manager.remotes[0].send(("reset", {"seed": 0.5})), "whole number, not 0.5"),
+    "reset with a seed that is a fraction": (
+        lambda manager: manager.remotes[0].send(("reset", {"seed": 0.5})),
+        "whole number, not 0.5",
+    ),
     "unknown command": (lambda manager: manager.remotes[0].send(("jump", None)), "knows 'reset' and 'step'"),
     "nothing to answer": (lambda manager: manager.remotes[0].recv(), "were sent nothing to answer"),
 }
@@ -107,11 +185,22 @@ def test_a_wrong_call_is_a_clear_error_and_changes_nothing(mistake: str) -> None
 
 
 def test_a_step_before_any_reset_is_an_error() -> None:
-    with manage() as manager, pytest.raises(RuntimeError, match=r"No trial has begun: reset\(\) comes before step\(\)"):
+    with (
+        manage() as manager,
+        pytest.raises(RuntimeError, match=r"No trial has begun: reset\(\) comes before step\(\)"),
+    ):
         manager.step(STILL)
 
 
-@pytest.mark.parametrize("call", [lambda m: m.reset(), lambda m: m.step(STILL), lambda m: m.render(0), lambda m: m.remotes[0].send(("reset", {}))])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m: m.reset(),
+        lambda m: m.step(STILL),
+        lambda m: m.render(0),
+        lambda m: m.remotes[0].send(("reset", {})),
+    ],
+)
 def test_after_close_every_call_says_so(call: Callable[[ParallelEnvManager], object]) -> None:
     manager = manage()
     manager.reset()
@@ -126,7 +215,9 @@ class GatedShard(Shard):
     def __init__(self, entered: threading.Event, gate: threading.Event) -> None:
         self._entered, self._gate = entered, gate
 
-    def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None: ...
+    def reset(
+        self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]
+    ) -> None: ...
 
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
         self._entered.set()
@@ -165,12 +256,22 @@ def test_a_second_thread_is_refused_and_the_first_goes_on() -> None:
         assert manager.rows.reward.tolist() == [1.0] * NUM_SLOTS
 
 
-@pytest.mark.parametrize(("name", "min_ready"), [("process", None), ("process", 1), ("pipe", None), ("thread", None)])
-def test_closing_ends_the_wait_of_another_thread(name: str, min_ready: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "min_ready"), [("process", None), ("process", 1), ("pipe", None), ("thread", None)]
+)
+def test_closing_ends_the_wait_of_another_thread(
+    name: str, min_ready: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The environments hang: processes are not waited for until the deadline, a thread is."""
     family = FaultyFamily(fault="sleep", where="reset", task_above=5.0) if name != "thread" else GatedFamily()
-    config = BackendConfig(name=name, min_ready=min_ready, close_timeout_s=0.3, call_timeout_s=0.6 if name == "thread" else 60.0)
-    manager, waiting, told = manage(family=family, num_workers=2, backend=config), threading.Event(), list[BaseException]()
+    config = BackendConfig(
+        name=name, min_ready=min_ready, close_timeout_s=0.3, call_timeout_s=0.6 if name == "thread" else 60.0
+    )
+    manager, waiting, told = (
+        manage(family=family, num_workers=2, backend=config),
+        threading.Event(),
+        list[BaseException](),
+    )
     wait = manager._backend.wait
 
     def waits(*arguments: Any) -> Any:
@@ -241,7 +342,7 @@ def test_groups_are_posted_and_awaited_on_their_own() -> None:
         manager.step(STILL)
 
 
-# -- first-ready -----------------------------------------------------------------------------------------------------------------------------
+# -- first-ready ---------------------------------------------------------------------------------------------
 
 
 class Keeper:
@@ -255,7 +356,13 @@ class Keeper:
     def reserve(self, n: int) -> None: ...
 
     def write(
-        self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Any, slots: NDArray[np.int64], actions: NDArray[Any], extras: Any
+        self,
+        trials: NDArray[np.int64],
+        times: NDArray[np.int64],
+        rows: Any,
+        slots: NDArray[np.int64],
+        actions: NDArray[Any],
+        extras: Any,
     ) -> None:
         for trial, time, slot in zip(trials.tolist(), times.tolist(), slots.tolist(), strict=True):
             self.times.setdefault(trial, []).append(time)
@@ -271,7 +378,9 @@ def played(min_ready: int | None, name: str, workers: int) -> Keeper:
     """A wave of eleven trials."""
     kept = Keeper()
     family = DelayedFamily(CountingConfig(max_episode_steps=5))
-    with manage(family=family, num_workers=workers, backend=BackendConfig(name=name, min_ready=min_ready)) as manager:
+    with manage(
+        family=family, num_workers=workers, backend=BackendConfig(name=name, min_ready=min_ready)
+    ) as manager:
         plan = Plan(0, Phase.TRAIN, 0, np.random.default_rng(0).uniform(size=(11, 2)))
         run_wave(manager, RandomActor(manager.single_action_space), plan, sink=kept)
     return kept
@@ -279,7 +388,9 @@ def played(min_ready: int | None, name: str, workers: int) -> Keeper:
 
 @pytest.mark.parametrize(("name", "workers"), LAGGING)
 def test_first_ready_plays_exactly_the_trials_that_were_started_row_by_row(name: str, workers: int) -> None:
-    """Who steps when depends on the clock; with actions that are keyed by trial and row, what each trial is does not."""
+    """Who steps when depends on the clock; with actions that are keyed by trial and row, what each trial is
+    does not.
+    """
     kept, expected = played(1, name, workers), played(None, "serial", 1)
     assert sorted(kept.times) == list(range(11)) and kept.lengths == expected.lengths
     assert all(times == list(range(kept.lengths[trial])) for trial, times in kept.times.items())
@@ -304,8 +415,14 @@ def test_first_ready_does_not_wait_for_the_slowest(name: str, workers: int) -> N
             return shard
 
     if name == "asyncio":
-        pytest.skip("a shard that blocks blocks the event loop; tests/envs/backends/threads/test_event_loop.py waits in coroutines")
-    with manage(family=Slow(CountingConfig(falls=False)), num_workers=workers, backend=BackendConfig(name=name, min_ready=1)) as manager:
+        pytest.skip(
+            "a shard that blocks blocks the event loop; tests/envs/backends/threads/test_event_loop.py waits in coroutines"
+        )
+    with manage(
+        family=Slow(CountingConfig(falls=False)),
+        num_workers=workers,
+        backend=BackendConfig(name=name, min_ready=1),
+    ) as manager:
         tasks = np.full((NUM_SLOTS, 2), 0.5)
         tasks[3] = 9.0
         manager.reset(tasks)
@@ -327,5 +444,7 @@ def test_what_first_ready_excludes_is_refused() -> None:
         manage(backend=config("thread"), num_groups=2)
     with pytest.raises(ValueError, match="can never be reached with 4 slots"):
         manage(backend=config("thread", 5))
-    with pytest.raises(ValueError, match="num_groups=3 needs a slot of every group in each of 2 workers: 6 slots, not 4"):
+    with pytest.raises(
+        ValueError, match="num_groups=3 needs a slot of every group in each of 2 workers: 6 slots, not 4"
+    ):
         manage(backend=BackendConfig(name="thread"), num_groups=3, num_workers=2)

@@ -86,7 +86,9 @@ class Played:
         """Everything that the shard wrote into one slot's row."""
         rows = self.rows
         obs = rows.obs.values() if isinstance(rows.obs, dict) else (rows.obs,)
-        return b"".join(part[slot].tobytes() for part in (*obs, rows.reward, rows.terminated, rows.truncated, rows.info))
+        return b"".join(
+            part[slot].tobytes() for part in (*obs, rows.reward, rows.terminated, rows.truncated, rows.info)
+        )
 
 
 def random_actions(rng: np.random.Generator, family: TaskFamily, *leading: int) -> NDArray[Any]:
@@ -95,7 +97,9 @@ def random_actions(rng: np.random.Generator, family: TaskFamily, *leading: int) 
     return drawn.reshape(*leading, *drawn.shape[1:])
 
 
-def play_alone(family: TaskFamily, task: NDArray[np.float64], seed: int, actions: NDArray[Any]) -> list[bytes]:
+def play_alone(
+    family: TaskFamily, task: NDArray[np.float64], seed: int, actions: NDArray[Any]
+) -> list[bytes]:
     """The bits of every row of one episode on a shard of one slot."""
     played = Played(family, 1)
     played.reset([0], [task], [seed])

@@ -20,9 +20,27 @@ from gymnasium.utils.env_checker import check_env
 from envs.base import Group, SlotError, Split, TaskFamily
 from envs.meta import FAMILIES
 from envs.meta.make_env import make_env
-from tests.envs.meta.played import PLAYABLE, VARIANTS, Played, family_of, play_alone, random_actions, variant_name
+from tests.envs.meta.played import (
+    PLAYABLE,
+    VARIANTS,
+    Played,
+    family_of,
+    play_alone,
+    random_actions,
+    variant_name,
+)
 
-STARTS_ARE_FIXED = {"DarkKeyDoor", "GridNavi", "MetaFrozenLake", "MetaWorld", "RoomNavi", "TMazeActive", "TMazePassive", "TreasureHunt", "Wind"}
+STARTS_ARE_FIXED = {
+    "DarkKeyDoor",
+    "GridNavi",
+    "MetaFrozenLake",
+    "MetaWorld",
+    "RoomNavi",
+    "TMazeActive",
+    "TMazePassive",
+    "TreasureHunt",
+    "Wind",
+}
 """Families whose default settings draw nothing visible at the start of an episode."""
 
 ONE_TASK = {"DelayedCatch", "Gymnasium"}
@@ -57,7 +75,11 @@ def test_what_a_family_reports_is_consistent(family: TaskFamily):
     assert spec.success is None or spec.success in spec.info_names
     assert len(set(spec.info_names)) == len(spec.info_names)
     if isinstance(spec.action_space, spaces.Box):
-        assert (spec.action_space.low == -1).all() and (spec.action_space.high == 1).all() and spec.action_space.dtype == np.float32
+        assert (
+            (spec.action_space.low == -1).all()
+            and (spec.action_space.high == 1).all()
+            and spec.action_space.dtype == np.float32
+        )
     else:
         assert isinstance(spec.action_space, spaces.Discrete) and spec.action_space.start == 0
     for part in spec.obs_space.values() if isinstance(spec.obs_space, spaces.Dict) else (spec.obs_space,):
@@ -94,10 +116,15 @@ def test_an_unknown_split_is_refused(family: TaskFamily):
 
 def test_splits_are_disjoint_or_reported_as_shared(family: TaskFamily):
     # The same stream for both, which is where two continuous distributions would give the same tasks.
-    train, test = ({task.tobytes() for task in family.sample_tasks(np.random.default_rng(0), 2000, split)} for split in ("train", "test"))
+    train, test = (
+        {task.tobytes() for task in family.sample_tasks(np.random.default_rng(0), 2000, split)}
+        for split in ("train", "test")
+    )
     if family.spec.split is Split.disjoint:
         assert not train & test
-        assert len(train) > 1000 or family.package, "the most likely of many maps come up again, and Meta-World has 50 places for a task"
+        assert len(train) > 1000 or family.package, (
+            "the most likely of many maps come up again, and Meta-World has 50 places for a task"
+        )
     else:
         assert train == test
 
@@ -117,7 +144,11 @@ def test_the_same_task_and_seed_give_the_same_episode(family: TaskFamily):
 
 def test_another_task_gives_another_episode(family: TaskFamily):
     scripted = type(family).oracle_action is not TaskFamily.oracle_action
-    others = [task for task in (task_of(family, seed) for seed in range(1, 50)) if (task != task_of(family, 0)).any()]
+    others = [
+        task
+        for task in (task_of(family, seed) for seed in range(1, 50))
+        if (task != task_of(family, 0)).any()
+    ]
     if not others:
         assert family.spec.name in ONE_TASK
         pytest.skip("there is one task")
@@ -126,7 +157,11 @@ def test_another_task_gives_another_episode(family: TaskFamily):
     rows = played.reset([0, 1], tasks, [5, 5])
     rng, bits = np.random.default_rng(2), ([], [])
     for _ in range(family.config.max_episode_steps):
-        one = family.oracle_action(rows.obs, tasks, rows.info)[:1] if scripted else random_actions(rng, family, 1)
+        one = (
+            family.oracle_action(rows.obs, tasks, rows.info)[:1]
+            if scripted
+            else random_actions(rng, family, 1)
+        )
         played.step([0, 1], np.concatenate([one, one]))
         for slot in (0, 1):
             bits[slot].append(played.bits(slot))
@@ -136,7 +171,10 @@ def test_another_task_gives_another_episode(family: TaskFamily):
 @pytest.mark.parametrize("name", sorted(PLAYABLE))
 def test_another_seed_gives_another_start_where_starts_differ(name: str):
     family = family_of((name, {}))
-    starts = {play_alone(family, task_of(family), seed, random_actions(np.random.default_rng(0), family, 0))[0] for seed in range(8)}
+    starts = {
+        play_alone(family, task_of(family), seed, random_actions(np.random.default_rng(0), family, 0))[0]
+        for seed in range(8)
+    }
     assert (len(starts) == 1) == (name in STARTS_ARE_FIXED)
 
 
@@ -151,7 +189,9 @@ def test_slot_i_of_many_equals_a_shard_of_one_slot_bit_for_bit(family: TaskFamil
         seeds = rng.integers(2**63, size=len(slots)).astype(np.uint64)
         played.reset(slots, tasks, seeds)
         for i, slot in enumerate(slots.tolist()):
-            episodes[slot].append({"task": tasks[i], "seed": int(seeds[i]), "actions": [], "bits": [played.bits(slot)]})
+            episodes[slot].append(
+                {"task": tasks[i], "seed": int(seeds[i]), "actions": [], "bits": [played.bits(slot)]}
+            )
 
     begin(np.arange(count))
     for _ in range(50):
@@ -196,24 +236,38 @@ def test_spaces_contain_what_is_emitted_and_all_numbers_are_finite(family: TaskF
     rows = played.reset(np.arange(3), family.sample_tasks(rng, 3, "test"), np.arange(3))
     for _ in range(100):
         for slot in range(3):
-            obs = {key: part[slot] for key, part in rows.obs.items()} if isinstance(rows.obs, dict) else rows.obs[slot]
+            obs = (
+                {key: part[slot] for key, part in rows.obs.items()}
+                if isinstance(rows.obs, dict)
+                else rows.obs[slot]
+            )
             assert family.spec.obs_space.contains(obs)
         assert np.isfinite(rows.reward).all() and np.isfinite(rows.info).all()
         assert not rows.truncated.any(), "the horizon is the trial clock's"
         if family.spec.success:
             assert np.isin(rows.info[:, family.spec.info_names.index(family.spec.success)], (0.0, 1.0)).all()
-        rows = played.step(np.arange(3), random_actions(rng, family, 3) * (1 if isinstance(family.spec.action_space, spaces.Discrete) else 3))
+        rows = played.step(
+            np.arange(3),
+            random_actions(rng, family, 3)
+            * (1 if isinstance(family.spec.action_space, spaces.Discrete) else 3),
+        )
 
 
 def test_an_oracle_does_not_mind_what_the_manager_adds_to_an_observation(family: TaskFamily):
-    """The new-episode flag, and the task where the agent is shown it, so that the rows of `make_parallel_env` will do."""
-    if type(family).oracle_action is TaskFamily.oracle_action or not isinstance(family.spec.obs_space, spaces.Box):
+    """The new-episode flag, and the task where the agent is shown it, so that the rows of `make_parallel_env`
+    will do.
+    """
+    if type(family).oracle_action is TaskFamily.oracle_action or not isinstance(
+        family.spec.obs_space, spaces.Box
+    ):
         pytest.skip("no oracle, or the flag has a key of its own")
     played, tasks = Played(family, 4), family.sample_tasks(np.random.default_rng(0), 4, "train")
     rows = played.reset(np.arange(4), tasks, np.arange(4))
     for step in range(20):
         assert isinstance(rows.obs, np.ndarray)
-        more = np.concatenate([rows.obs, tasks.astype(np.float32), np.full((4, 1), step == 0, np.float32)], axis=1)
+        more = np.concatenate(
+            [rows.obs, tasks.astype(np.float32), np.full((4, 1), step == 0, np.float32)], axis=1
+        )
         actions = family.oracle_action(rows.obs, tasks, rows.info)
         assert np.array_equal(family.oracle_action(more, tasks, rows.info), actions)
         played.step(np.arange(4), actions)
@@ -254,7 +308,11 @@ def checked_settings() -> list[tuple[str, dict[str, Any]]]:
     return [
         (name, settings)
         for name in PLAYABLE
-        for settings in ({}, {"episodes_per_task": 3, "oracle": True}, {"boundary": "legacy", "episodes_per_task": 2})
+        for settings in (
+            {},
+            {"episodes_per_task": 3, "oracle": True},
+            {"boundary": "legacy", "episodes_per_task": 2},
+        )
     ]
 
 
@@ -274,7 +332,10 @@ def test_importing_the_families_imports_no_simulator_and_no_torch():
 
 @pytest.mark.parametrize("name", sorted(PLAYABLE))
 def test_every_family_is_a_registered_gymnasium_environment(name: str):
-    with gymnasium.make(f"Retrial/{name}-v{FAMILIES[name].version}", episodes_per_task=2, horizon=3) as env, warnings.catch_warnings():
+    with (
+        gymnasium.make(f"Retrial/{name}-v{FAMILIES[name].version}", episodes_per_task=2, horizon=3) as env,
+        warnings.catch_warnings(),
+    ):
         warnings.filterwarnings("ignore", message=".*(infinity|not have a.*spec|different render modes).*")
         obs, _ = env.reset(seed=0)
         again, _ = env.reset(seed=0)
@@ -284,7 +345,9 @@ def test_every_family_is_a_registered_gymnasium_environment(name: str):
         while not over:
             _, _, terminated, truncated, info = env.step(env.action_space.sample())
             over, steps, starts = terminated or truncated, steps + 1, starts + info["episode_start"]
-        assert starts == 1 and 3 <= steps <= 7, "two episodes of at most three steps, and the start row between them"
+        assert starts == 1 and 3 <= steps <= 7, (
+            "two episodes of at most three steps, and the start row between them"
+        )
 
 
 def test_every_family_draws_a_picture(family: TaskFamily):
@@ -300,4 +363,9 @@ def test_every_family_draws_a_picture(family: TaskFamily):
         pytest.skip("no OpenGL here")
     finally:
         played.shard.close()
-    assert picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[2] == 3 and len(np.unique(picture.reshape(-1, 3), axis=0)) > 2
+    assert (
+        picture.dtype == np.uint8
+        and picture.ndim == 3
+        and picture.shape[2] == 3
+        and len(np.unique(picture.reshape(-1, 3), axis=0)) > 2
+    )

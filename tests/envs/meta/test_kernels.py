@@ -30,7 +30,9 @@ def test_split_uniforms_are_uniform_in_the_unit_interval(split: str):
 
 
 def test_split_uniforms_never_meet():
-    points = [split_uniforms(np.random.default_rng(0), (1000,), split) * 2**32 % 2 for split in ("train", "test")]
+    points = [
+        split_uniforms(np.random.default_rng(0), (1000,), split) * 2**32 % 2 for split in ("train", "test")
+    ]
     assert (points[0] == 0).all() and (points[1] == 1).all()
 
 

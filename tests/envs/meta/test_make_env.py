@@ -71,7 +71,9 @@ def test_the_legacy_boundary_hides_the_start_of_later_episodes():
     starts = [row for row in legacy if "start_state" in row[4]]
     assert [at for at, row in enumerate(legacy) if "start_state" in row[4]] == [5, 10]
     assert [row[0][-1] for row in starts] == [1.0, 1.0]
-    assert [row[4]["start_state"][:2].tolist() for row in starts] == [plain[at][0][:2].tolist() for at in (6, 12)]
+    assert [row[4]["start_state"][:2].tolist() for row in starts] == [
+        plain[at][0][:2].tolist() for at in (6, 12)
+    ]
     assert sum(row[1] for row in legacy) == sum(row[1] for row in plain)
 
 
@@ -122,7 +124,10 @@ def test_the_horizon_has_a_name_that_gymnasium_make_does_not_keep_to_itself():
         ({"max_episode_steps": 0}, r"max_episode_steps=0 is out of range: it must be at least 1"),
         ({"max_episode_steps": "ten"}, r"max_episode_steps='ten' should be of type int"),
         ({"episodes_per_task": 0}, r"max_rollouts_per_task=0 is out of range"),
-        ({"max_rollouts_per_task": 3}, r"'max_rollouts_per_task' is given by the argument 'episodes_per_task'"),
+        (
+            {"max_rollouts_per_task": 3},
+            r"'max_rollouts_per_task' is given by the argument 'episodes_per_task'",
+        ),
         ({"family": "Wind"}, r"'family' is given by the argument 'env_id'"),
         ({"render_mode": "human"}, r"render_mode='human' must be None or 'rgb_array'"),
         ({"num_workers": 2}, r"AntDir has no option 'num_workers'"),
@@ -151,7 +156,10 @@ def test_the_parallel_form_refuses_in_one_sentence_too(arguments: dict[str, Any]
 
 def test_parallel_slots_give_the_trials_of_the_single_environment():
     task, action = np.array([0.6, 0.8]), np.full((3, 2), 0.5, np.float32)
-    with make_parallel_env("PointRobot", 2, 1, seed=0, num_envs=3, threads=1, **SHORT) as manager, opened("PointRobot", 2, **SHORT) as env:
+    with (
+        make_parallel_env("PointRobot", 2, 1, seed=0, num_envs=3, threads=1, **SHORT) as manager,
+        opened("PointRobot", 2, **SHORT) as env,
+    ):
         assert manager.num_envs == 3
         first, info = env.reset(seed=9, options={"task": task})
         seed = int(np.random.Generator(type(env.np_random.bit_generator)(9)).integers(2**63))
@@ -187,7 +195,9 @@ def test_a_render_mode_gives_pictures():
 
 def test_worker_processes_give_the_rows_of_this_process():
     def played(num_workers: int) -> list[bytes]:
-        with make_parallel_env("PointRobot", 2, num_workers, seed=0, num_envs=3, oracle=True, call_timeout_s=30, **SHORT) as manager:
+        with make_parallel_env(
+            "PointRobot", 2, num_workers, seed=0, num_envs=3, oracle=True, call_timeout_s=30, **SHORT
+        ) as manager:
             assert len(manager.pids) == (num_workers if num_workers > 1 else 0)
             rows, rng, bits = manager.reset(), np.random.default_rng(1), []
             while manager.running.any():
@@ -207,6 +217,8 @@ def test_worker_processes_give_the_rows_of_this_process():
         ("PointRobot", {"goals": "square", "circle_radius": 2.0}, "goals=square has no circle"),
     ],
 )
-def test_an_option_of_another_variant_is_refused_instead_of_ignored(name: str, options: dict[str, Any], sentence: str):
+def test_an_option_of_another_variant_is_refused_instead_of_ignored(
+    name: str, options: dict[str, Any], sentence: str
+):
     with pytest.raises(OptionError, match=sentence):
         make_family(name, **options)

@@ -13,7 +13,13 @@ from tests.trials import ACTION_SPACE
 
 def rows(prev_action: torch.Tensor, episode_start: list[bool]) -> PolicyRows:
     n = len(prev_action)
-    return PolicyRows(torch.zeros(n, 1), torch.zeros(n), prev_action, torch.tensor(episode_start), torch.zeros(n, dtype=torch.bool))
+    return PolicyRows(
+        torch.zeros(n, 1),
+        torch.zeros(n),
+        prev_action,
+        torch.tensor(episode_start),
+        torch.zeros(n, dtype=torch.bool),
+    )
 
 
 def test_a_vector_is_read_as_it_is() -> None:
@@ -30,4 +36,6 @@ def test_a_choice_is_read_as_one_of_n_and_no_choice_as_none(start: int) -> None:
     previous = torch.tensor([start, start + 2, 0, 0])
     hot = actions.previous(rows(previous, [False, False, True, True]))
     assert hot.dtype == torch.float32
-    assert hot.tolist() == [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]], "the first row of an episode holds 0, which nobody chose"
+    assert hot.tolist() == [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]], (
+        "the first row of an episode holds 0, which nobody chose"
+    )

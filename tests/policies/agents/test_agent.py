@@ -23,7 +23,17 @@ from policies.agents.base import Arch, Conditioning, PolicyRows
 from policies.agents.heads import QHead, QOfChoicesHead
 from policies.memory import MEMORIES
 from tests.policies.agents.test_conditioning import stir
-from tests.trials import ACTION_SPACE, KINDS, OBS_SPACE, PLAIN, Kind, make_replay, make_spec, make_trials, play
+from tests.trials import (
+    ACTION_SPACE,
+    KINDS,
+    OBS_SPACE,
+    PLAIN,
+    Kind,
+    make_replay,
+    make_spec,
+    make_trials,
+    play,
+)
 
 TOLERANCE = 1e-4
 """Of log-probabilities between steps of N rows and one unroll."""
@@ -35,20 +45,32 @@ every_memory = pytest.mark.parametrize("memory", MEMORIES)
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
-def make(arch: Arch, memory: str = "GRU", *, kind: Kind = PLAIN, extras: tuple[str, ...] = (), **changes: Any) -> Agent:
+def make(
+    arch: Arch, memory: str = "GRU", *, kind: Kind = PLAIN, extras: tuple[str, ...] = (), **changes: Any
+) -> Agent:
     head = QOfChoicesHead if isinstance(kind.action_space, spaces.Discrete) else QHead
     return Agent(make_spec(arch, memory, kind, **changes), head, extras=extras)
 
 
 def seen(rows: Rows) -> PolicyRows:
-    obs = {key: torch.as_tensor(part) for key, part in rows.obs.items()} if isinstance(rows.obs, dict) else torch.as_tensor(rows.obs)
-    return PolicyRows(obs, torch.as_tensor(rows.reward).float(), *map(torch.as_tensor, (rows.prev_action, rows.episode_start, rows.trial_start)))
+    obs = (
+        {key: torch.as_tensor(part) for key, part in rows.obs.items()}
+        if isinstance(rows.obs, dict)
+        else torch.as_tensor(rows.obs)
+    )
+    return PolicyRows(
+        obs,
+        torch.as_tensor(rows.reward).float(),
+        *map(torch.as_tensor, (rows.prev_action, rows.episode_start, rows.trial_start)),
+    )
 
 
 def acted(
     agent: Agent, *, num_slots: int, deterministic: bool = False, kind: Kind = PLAIN
 ) -> tuple[Replay, dict[tuple[int, int], tuple[float, NDArray[Any]]]]:
-    """A wave of staggered trials played by the agent: the replay, and by (trial, row) what act() said: (log-probability, action)."""
+    """A wave of staggered trials played by the agent: the replay, and by (trial, row) what act() said:
+    (log-probability, action).
+    """
     replay, trials = make_replay(capacity=7, kind=kind), make_trials(2, 7, fall=0.3, scale=SCALE)
     said: dict[tuple[int, int], tuple[float, NDArray[Any]]] = {}
     state, rng = agent.initial_state(num_slots), np.random.default_rng(0)
@@ -59,7 +81,10 @@ def acted(
         with torch.inference_mode():
             action, extras, state = agent.act(seen(rows), state, noise, deterministic)
         for slot in np.flatnonzero(trial >= 0):
-            said[int(trial[slot]), int(time[slot])] = float(extras["log_prob"][slot]), action[slot].numpy().copy()
+            said[int(trial[slot]), int(time[slot])] = (
+                float(extras["log_prob"][slot]),
+                action[slot].numpy().copy(),
+            )
         return action.numpy()
 
     play(replay, trials, num_slots=num_slots, policy=policy, kind=kind)
@@ -67,14 +92,18 @@ def acted(
 
 
 def trials_of(replay: Replay, seed: int = 0) -> Batch:
-    return replay.sample(Needs(on_policy=False, sample=Sample.trials, batch_size=16), np.random.default_rng(seed))
+    return replay.sample(
+        Needs(on_policy=False, sample=Sample.trials, batch_size=16), np.random.default_rng(seed)
+    )
 
 
 @every_arch
 @every_memory
 @every_kind
 @pytest.mark.parametrize("num_slots", [1, 3])
-def test_acting_step_by_step_gives_the_log_probabilities_that_unroll_computes(arch: Arch, memory: str, kind: Kind, num_slots: int) -> None:
+def test_acting_step_by_step_gives_the_log_probabilities_that_unroll_computes(
+    arch: Arch, memory: str, kind: Kind, num_slots: int
+) -> None:
     agent = make(arch, memory, kind=kind, extras=("log_prob",))
     replay, said = acted(agent, num_slots=num_slots, kind=kind)
     batch = trials_of(replay)
@@ -88,9 +117,15 @@ def test_acting_step_by_step_gives_the_log_probabilities_that_unroll_computes(ar
 
 
 @every_memory
-@pytest.mark.parametrize("conditioning", [Conditioning.film, Conditioning.hypernetwork], ids=lambda one: one.name)
-def test_acting_is_what_unrolling_says_where_what_is_remembered_changes_the_heads(memory: str, conditioning: Conditioning) -> None:
-    agent = make(Arch.Memory, memory, conditioning=conditioning, hyper_embedding=3, hidden=[5, 4], extras=("log_prob",))
+@pytest.mark.parametrize(
+    "conditioning", [Conditioning.film, Conditioning.hypernetwork], ids=lambda one: one.name
+)
+def test_acting_is_what_unrolling_says_where_what_is_remembered_changes_the_heads(
+    memory: str, conditioning: Conditioning
+) -> None:
+    agent = make(
+        Arch.Memory, memory, conditioning=conditioning, hyper_embedding=3, hidden=[5, 4], extras=("log_prob",)
+    )
     before = agent.unroll(trials_of(acted(agent, num_slots=3)[0])).policy.mode()
     torch.manual_seed(0)
     stir(agent, 0.2)
@@ -112,21 +147,31 @@ def test_acting_does_not_equal_unrolling_other_rows(memory: str, kind: Kind, nam
     batch = trials_of(acted(agent, num_slots=3, kind=kind)[0])
     spoilt = getattr(batch, name).clone()
     spoilt[3] = True if name == "trial_start" else spoilt[3] + 3
-    log_prob, other = (agent.unroll(one).policy.log_prob(batch.action) for one in (batch, replace(batch, **{name: spoilt})))
+    log_prob, other = (
+        agent.unroll(one).policy.log_prob(batch.action) for one in (batch, replace(batch, **{name: spoilt}))
+    )
     torch.testing.assert_close(log_prob[:3], other[:3], rtol=0, atol=TOLERANCE)
     assert (log_prob - other)[3:].abs().max() > 10 * TOLERANCE
 
 
 @every_memory
-@pytest.mark.parametrize("change", [deepcopy, lambda agent: deepcopy(agent).double().float()], ids=["copied", "converted"])
-def test_an_agent_that_was_copied_or_moved_uses_its_own_parameters(memory: str, change: Callable[[Agent], Agent]) -> None:
-    """Layers are applied through references kept beside the modules; a stale one would act, or be a target, with somebody else's weights."""
+@pytest.mark.parametrize(
+    "change", [deepcopy, lambda agent: deepcopy(agent).double().float()], ids=["copied", "converted"]
+)
+def test_an_agent_that_was_copied_or_moved_uses_its_own_parameters(
+    memory: str, change: Callable[[Agent], Agent]
+) -> None:
+    """Layers are applied through references kept beside the modules; a stale one would act, or be a target,
+    with somebody else's weights.
+    """
     agent = make(Arch.Memory, memory, extras=("log_prob",))
     batch = trials_of(acted(agent, num_slots=3)[0])
 
     def says(one: Agent) -> torch.Tensor:
         outputs = one.unroll(batch)
-        return torch.cat([outputs.policy.mode(), one.critic.head(outputs.critic, batch.action).permute(1, 2, 0)], -1)
+        return torch.cat(
+            [outputs.policy.mode(), one.critic.head(outputs.critic, batch.action).permute(1, 2, 0)], -1
+        )
 
     before, other = says(agent), change(agent)
     torch.testing.assert_close(says(other), before)
@@ -142,7 +187,9 @@ def test_an_agent_that_was_copied_or_moved_uses_its_own_parameters(memory: str, 
 def test_deterministic_acting_is_the_mode_of_what_unroll_computes(arch: Arch, kind: Kind) -> None:
     agent = make(arch, kind=kind, extras=("log_prob",))
     batch = trials_of(acted(agent, num_slots=3, deterministic=True, kind=kind)[0])
-    torch.testing.assert_close(agent.unroll(batch).policy.mode()[batch.valid], batch.action[batch.valid], rtol=0, atol=TOLERANCE)
+    torch.testing.assert_close(
+        agent.unroll(batch).policy.mode()[batch.valid], batch.action[batch.valid], rtol=0, atol=TOLERANCE
+    )
 
 
 @every_arch
@@ -165,19 +212,25 @@ def test_the_hidden_state_outlives_an_episode_and_is_cleared_at_the_start_of_a_t
     _, _, again = agent.act(rows, {key: leaf + 1 for key, leaf in first.items()}, noise)
     assert torch.equal(first["hidden"], again["hidden"]), "a trial's start knows nothing of what was before"
     _, _, mixed = agent.act(replace(rows, trial_start=torch.tensor([False, True])), first, noise)
-    assert not torch.equal(mixed["hidden"][0], first["hidden"][0]), "a new episode is read on top of what is remembered"
+    assert not torch.equal(mixed["hidden"][0], first["hidden"][0]), (
+        "a new episode is read on top of what is remembered"
+    )
     assert torch.equal(mixed["hidden"][1], first["hidden"][1])
 
 
 def test_the_first_parameters_are_a_function_of_the_seed_and_leave_the_global_generator_alone() -> None:
     state = torch.get_rng_state()
-    first, same, other = (Agent(replace(make_spec(Arch.Memory), seed=seed), QHead).state_dict() for seed in (0, 0, 1))
+    first, same, other = (
+        Agent(replace(make_spec(Arch.Memory), seed=seed), QHead).state_dict() for seed in (0, 0, 1)
+    )
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(first[key], same[key]) for key in first)
     assert not torch.equal(first["actor.head.net.layers.0.weight"], other["actor.head.net.layers.0.weight"])
 
 
-@pytest.mark.parametrize(("kind", "width"), [(PLAIN, 2), (KINDS["discrete"], 3)], ids=["continuous", "discrete"])
+@pytest.mark.parametrize(
+    ("kind", "width"), [(PLAIN, 2), (KINDS["discrete"], 3)], ids=["continuous", "discrete"]
+)
 def test_the_noise_of_a_trial_is_a_function_of_its_generator(kind: Kind, width: int) -> None:
     agent = make(Arch.Markov, kind=kind)
     first, same, other = (agent.draw_noise(np.random.default_rng(seed), 5) for seed in (0, 0, 1))
@@ -207,7 +260,9 @@ def test_a_mask_is_no_part_of_what_is_encoded() -> None:
     assert isinstance(batch.obs, dict)
     other = replace(batch, obs=batch.obs | {MASK_KEY: torch.ones_like(batch.obs[MASK_KEY])})
     before, after = agent.unroll(batch), agent.unroll(other)
-    assert torch.equal(before.actor.obs, after.actor.obs) and torch.equal(before.actor.features, after.actor.features)
+    assert torch.equal(before.actor.obs, after.actor.obs) and torch.equal(
+        before.actor.features, after.actor.features
+    )
     assert not torch.equal(before.policy.log_prob(batch.action), after.policy.log_prob(batch.action))
 
 
@@ -215,17 +270,31 @@ def test_a_mask_is_no_part_of_what_is_encoded() -> None:
     ("spaces_of", "text"),
     [
         ({"obs_space": spaces.Dict({"a": OBS_SPACE, "b": spaces.Discrete(3)})}, "vectors and pictures"),
-        ({"obs_space": spaces.Dict({MASK_KEY: spaces.Box(0, 1, (3,), np.int8)}), "action_space": spaces.Discrete(3)}, "vectors and pictures"),
         (
-            {"obs_space": spaces.Dict({"a": OBS_SPACE, MASK_KEY: spaces.Box(0, 1, (3,), np.int8)}), "action_space": spaces.Discrete(4)},
+            {
+                "obs_space": spaces.Dict({MASK_KEY: spaces.Box(0, 1, (3,), np.int8)}),
+                "action_space": spaces.Discrete(3),
+            },
+            "vectors and pictures",
+        ),
+        (
+            {
+                "obs_space": spaces.Dict({"a": OBS_SPACE, MASK_KEY: spaces.Box(0, 1, (3,), np.int8)}),
+                "action_space": spaces.Discrete(4),
+            },
             "one number for each action",
         ),
-        ({"action_space": spaces.MultiDiscrete([3, 2])}, "number its combinations in one Discrete in a wrapper"),
+        (
+            {"action_space": spaces.MultiDiscrete([3, 2])},
+            "number its combinations in one Discrete in a wrapper",
+        ),
         ({"action_space": spaces.Box(-1, 1, (2, 2), np.float32)}, "flatten it in a wrapper"),
         ({"action_space": spaces.Box(-2, 2, (1,), np.float32)}, r"\[-1, 1\]"),
     ],
 )
-def test_spaces_without_a_part_for_them_are_refused_in_one_sentence(spaces_of: dict[str, spaces.Space[object]], text: str) -> None:
+def test_spaces_without_a_part_for_them_are_refused_in_one_sentence(
+    spaces_of: dict[str, spaces.Space[object]], text: str
+) -> None:
     with pytest.raises(ValueError, match=text) as caught:
         Agent(replace(make_spec(Arch.Memory), **spaces_of), QHead)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,6 @@
-"""Branches: each input of a memory can be switched off, the current observation can pass it by, and a Markov branch remembers nothing."""
+"""Branches: each input of a memory can be switched off, the current observation can pass it by, and a Markov
+branch remembers nothing.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,14 @@ def with_another_past(batch: Batch, name: str) -> Batch:
     return replace(batch, **{name: values})
 
 
-@pytest.mark.parametrize(("name", "option"), [("prev_action", "action_embedding"), ("reward", "reward_embedding"), ("obs", "obs_embedding")])
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("prev_action", "action_embedding"), ("reward", "reward_embedding"), ("obs", "obs_embedding")],
+)
 @pytest.mark.parametrize(("size", "used"), [(0, False), (3, True)])
-def test_an_embedding_of_size_zero_switches_its_input_off(name: str, option: str, size: int, used: bool) -> None:
+def test_an_embedding_of_size_zero_switches_its_input_off(
+    name: str, option: str, size: int, used: bool
+) -> None:
     agent, batch = make(Arch.Memory, **{option: size}), some_batch()
     outputs, others = agent.unroll(batch), agent.unroll(with_another_past(batch, name))
     for part, other in ((outputs.actor, others.actor), (outputs.critic, others.critic)):
@@ -46,7 +53,9 @@ def test_an_embedding_of_size_zero_switches_its_input_off(name: str, option: str
 @pytest.mark.parametrize(("size", "used"), [(0, False), (4, True)])
 def test_the_shortcut_passes_the_memory_and_can_be_left_out(size: int, used: bool) -> None:
     agent, batch = make(Arch.Memory, obs_embedding=0, shortcut_embedding=size), some_batch()
-    before, after = (agent.unroll(one).policy.log_prob(batch.action) for one in (batch, with_another_past(batch, "obs")))
+    before, after = (
+        agent.unroll(one).policy.log_prob(batch.action) for one in (batch, with_another_past(batch, "obs"))
+    )
     assert (not torch.equal(before[:4], after[:4])) == used, "the current observation"
     assert torch.equal(before[4:], after[4:]), "a past one"
 
@@ -59,7 +68,9 @@ def test_a_memory_with_nothing_to_read_is_refused() -> None:
 def test_a_markov_branch_has_no_features_and_no_state() -> None:
     branch, batch = MarkovBranch(), some_batch()
     obs, no = torch.zeros(3, 4), torch.zeros(3, dtype=torch.bool)
-    features, state = branch.step(PolicyRows(obs, torch.zeros(3), torch.zeros(3, 2), no, no), obs, branch.initial_state(3))
+    features, state = branch.step(
+        PolicyRows(obs, torch.zeros(3), torch.zeros(3, 2), no, no), obs, branch.initial_state(3)
+    )
     assert (features.shape, state) == ((3, 0), {})
     assert branch.unroll(batch, torch.zeros(*batch.shape, 4))[0].shape == (*batch.shape, 0)
     assert list(branch.parameters()) == []

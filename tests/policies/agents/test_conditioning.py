@@ -1,4 +1,6 @@
-"""Conditioning: at first one ordinary network for all that is remembered, later another one for each; by every head, and by hand."""
+"""Conditioning: at first one ordinary network for all that is remembered, later another one for each; by
+every head, and by hand.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from torch import Tensor, nn
 from policies.agents.actions import actions_of
 from policies.agents.base import Activation, AgentConfig, Arch, Conditioning, Seen
 from policies.agents.conditioning import MLP, FiLM, Generated, HeadSizes, Hypernetwork, Join, net_of, problems
-from policies.agents.heads import DeterministicHead, GaussianHead, PolicyHead, QHead, QOfChoicesHead, ValueHead
+from policies.agents.heads import (
+    DeterministicHead,
+    GaussianHead,
+    PolicyHead,
+    QHead,
+    QOfChoicesHead,
+    ValueHead,
+)
 from tests.trials import ACTION_SPACE
 
 CONDITIONS = (Conditioning.film, Conditioning.hypernetwork)
@@ -33,7 +42,18 @@ every_head = pytest.mark.parametrize("name", HEADS)
 
 
 def sizes_of(conditioning: Conditioning, **changes: Any) -> HeadSizes:
-    return HeadSizes(**{"features": 5, "obs": 3, "action": 2, "shortcut": 4, "hidden": [8, 6], "conditioning": conditioning, "hyper": 3, **changes})
+    return HeadSizes(
+        **{
+            "features": 5,
+            "obs": 3,
+            "action": 2,
+            "shortcut": 4,
+            "hidden": [8, 6],
+            "conditioning": conditioning,
+            "hyper": 3,
+            **changes,
+        }
+    )
 
 
 def some(rows: int = 7) -> tuple[Seen, Tensor]:
@@ -62,7 +82,9 @@ def stir(module: nn.Module, deviation: float = 1.0) -> None:
 
 @every_head
 @every_condition
-def test_at_first_every_head_is_one_ordinary_network_of_the_current_row_whatever_is_remembered(name: str, conditioning: Conditioning) -> None:
+def test_at_first_every_head_is_one_ordinary_network_of_the_current_row_whatever_is_remembered(
+    name: str, conditioning: Conditioning
+) -> None:
     torch.manual_seed(0)
     head = HEADS[name](sizes_of(conditioning))
     seen, action = some()
@@ -88,13 +110,17 @@ def test_beside_nothing_that_is_remembered_all_are_the_same_plain_network(name: 
     for conditioning in Conditioning:
         torch.manual_seed(0)
         head = HEADS[name](sizes_of(conditioning, features=0))
-        assert len(bases(head)) == (3 if name.startswith("q") else 1) and not any(isinstance(part, (FiLM, Hypernetwork)) for part in head.modules())
+        assert len(bases(head)) == (3 if name.startswith("q") else 1) and not any(
+            isinstance(part, (FiLM, Hypernetwork)) for part in head.modules()
+        )
         values.append(outputs(head, nothing, action))
     assert torch.equal(values[0], values[1]) and torch.equal(values[0], values[2])
 
 
 @every_condition
-def test_the_first_policy_hardly_depends_on_the_row_where_its_last_layer_begins_small(conditioning: Conditioning) -> None:
+def test_the_first_policy_hardly_depends_on_the_row_where_its_last_layer_begins_small(
+    conditioning: Conditioning,
+) -> None:
     seen, action = some(700)
     mean = outputs(GaussianHead(sizes_of(conditioning)), seen, action)
     assert 0 < mean.abs().max() < 0.2
@@ -106,7 +132,9 @@ def test_the_first_policy_hardly_depends_on_the_row_where_its_last_layer_begins_
 
 @every_condition
 @pytest.mark.parametrize("name", ["q", "q-of-choices"])
-def test_each_network_of_an_ensemble_is_changed_by_weights_of_its_own(conditioning: Conditioning, name: str) -> None:
+def test_each_network_of_an_ensemble_is_changed_by_weights_of_its_own(
+    conditioning: Conditioning, name: str
+) -> None:
     head = HEADS[name](sizes_of(conditioning))
     seen, action = some()
     before = outputs(head, seen, action)
@@ -120,11 +148,17 @@ def test_film_by_hand(activation: Activation) -> None:
     """One input, hidden layers of two and one, and two features."""
     net = FiLM(MLP(1, [2, 1], 1, activation), 2)
     with torch.no_grad():
-        for (weight, bias), (w, b) in zip(net.base.applied, [([[1.0], [-2.0]], [0.5, 0.0]), ([[1.0, 3.0]], [0.25]), ([[2.0]], [1.0])], strict=True):
+        for (weight, bias), (w, b) in zip(
+            net.base.applied,
+            [([[1.0], [-2.0]], [0.5, 0.0]), ([[1.0, 3.0]], [0.25]), ([[2.0]], [1.0])],
+            strict=True,
+        ):
             weight.copy_(torch.tensor(w))
             bias.copy_(torch.tensor(b))
         # two scales and two shifts of the first layer, one and one of the second
-        net.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 1.0], [-1.0, 0.0], [0.5, 0.0], [0.0, -1.0]]))
+        net.weight.copy_(
+            torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 1.0], [-1.0, 0.0], [0.5, 0.0], [0.0, -1.0]])
+        )
     bend = torch.relu if activation is Activation.relu else torch.tanh
     f1, f2, x = torch.tensor([0.3, -0.4]), torch.tensor([-0.2, 0.1]), torch.tensor([0.7, -0.6])
     a = bend((1 + f1) * (x + 0.5) + f2)
@@ -136,8 +170,12 @@ def test_film_by_hand(activation: Activation) -> None:
 @pytest.mark.parametrize("activation", Activation)
 @pytest.mark.parametrize("size", [0, 1, 3])
 @pytest.mark.parametrize("shape", [(3, [5], 2), (4, [4, 2], 1), (2, [], 3)], ids=str)
-def test_a_hypernetwork_is_the_network_whose_weights_it_would_make(activation: Activation, size: int, shape: tuple[int, list[int], int]) -> None:
-    """Row by row, with the weights written out; layers that widen and that narrow take their sums in another order."""
+def test_a_hypernetwork_is_the_network_whose_weights_it_would_make(
+    activation: Activation, size: int, shape: tuple[int, list[int], int]
+) -> None:
+    """Row by row, with the weights written out; layers that widen and that narrow take their sums in another
+    order.
+    """
     torch.manual_seed(1)
     net = Hypernetwork(MLP(*shape, activation), 3, size)
     stir(net)
@@ -154,9 +192,15 @@ def test_a_hypernetwork_is_the_network_whose_weights_it_would_make(activation: A
             assert isinstance(change, Generated)
             rows, columns = weight.shape
             if columns < rows:  # [O, (F, I)] and [O, F]
-                more, shift = torch.einsum("ofi,f->oi", change.weight.view(rows, -1, columns), code), change.bias @ code
+                more, shift = (
+                    torch.einsum("ofi,f->oi", change.weight.view(rows, -1, columns), code),
+                    change.bias @ code,
+                )
             else:  # [(F, O), I] and [(F, O)]
-                more, shift = torch.einsum("foi,f->oi", change.weight.view(-1, rows, columns), code), change.bias.view(-1, rows).T @ code
+                more, shift = (
+                    torch.einsum("foi,f->oi", change.weight.view(-1, rows, columns), code),
+                    change.bias.view(-1, rows).T @ code,
+                )
             y = (weight + more) @ y + bias + shift
             y = bend(y) if index < len(shape[1]) else y
         torch.testing.assert_close(found[t, column], y, rtol=1e-4, atol=1e-4)
@@ -203,7 +247,9 @@ def test_every_parameter_has_a_gradient_once_the_first_update_is_made(conditioni
     ],
 )
 @every_condition
-def test_what_cannot_be_conditioned_is_refused_in_one_sentence(conditioning: Conditioning, options: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_be_conditioned_is_refused_in_one_sentence(
+    conditioning: Conditioning, options: dict[str, Any], sentence: str
+) -> None:
     (found,) = problems(AgentConfig(**options, conditioning=conditioning))
     assert found.startswith(f"agent.conditioning={conditioning.name} ") and sentence in found
     assert not list(problems(AgentConfig(**options)))

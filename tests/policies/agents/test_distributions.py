@@ -23,7 +23,9 @@ def make(scale: float = 1.0) -> tuple[TanhGaussian, torch.Tensor]:
 
 def test_log_prob_equals_that_of_torch_distributions() -> None:
     policy, noise = make()
-    reference = TransformedDistribution(Independent(Normal(policy.mean, policy.log_std.exp()), 1), [TanhTransform()])
+    reference = TransformedDistribution(
+        Independent(Normal(policy.mean, policy.log_std.exp()), 1), [TanhTransform()]
+    )
     action, log_prob = policy.sample_with_log_prob(noise)
     torch.testing.assert_close(action, policy.sample(noise))
     torch.testing.assert_close(log_prob, reference.log_prob(action), rtol=1e-3, atol=1e-3)
@@ -91,7 +93,9 @@ def test_a_mask_leaves_everything_finite_with_its_gradient() -> None:
 
 
 def test_a_mask_that_allows_nothing_forbids_nothing() -> None:
-    torch.testing.assert_close(Categorical(LOGITS, 0, torch.zeros(4)).log_probs, Categorical(LOGITS).log_probs)
+    torch.testing.assert_close(
+        Categorical(LOGITS, 0, torch.zeros(4)).log_probs, Categorical(LOGITS).log_probs
+    )
 
 
 def test_a_noisy_action_is_the_action_plus_noise_within_the_bounds() -> None:
@@ -113,7 +117,9 @@ def test_epsilon_greedy_prefers_the_highest_value_and_else_all_that_is_allowed_a
             torch.testing.assert_close(frequencies(policy, 5), expected, rtol=0, atol=4 * 0.5 / 200)
             assert torch.equal(frequencies(policy, 5) == 0, expected == 0)
             assert policy.mode().item() == best + 5
-            assert policy.log_prob(torch.tensor(best + 5)).item() == pytest.approx(math.log(expected[best]), abs=1e-5)
+            assert policy.log_prob(torch.tensor(best + 5)).item() == pytest.approx(
+                math.log(expected[best]), abs=1e-5
+            )
     anything = EpsilonGreedy(LOGITS, torch.tensor(1.0), 0, torch.zeros(4))
     torch.testing.assert_close(anything.log_probs.exp(), torch.full((4,), 0.25))
 
@@ -133,4 +139,6 @@ def test_a_gaussian_is_that_of_torch_distributions_and_is_not_squashed() -> None
 
 def test_the_entropy_of_choices_counts_those_that_are_allowed() -> None:
     torch.testing.assert_close(Categorical(LOGITS).entropy(), Reference(logits=LOGITS).entropy())
-    torch.testing.assert_close(Categorical(LOGITS, 0, MASK).entropy(), Reference(logits=LOGITS[MASK != 0]).entropy())
+    torch.testing.assert_close(
+        Categorical(LOGITS, 0, MASK).entropy(), Reference(logits=LOGITS[MASK != 0]).entropy()
+    )

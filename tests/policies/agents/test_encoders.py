@@ -20,7 +20,11 @@ def picture(height: int, width: int, channels: int = 3, dtype: type = np.uint8) 
 
 def some(space: spaces.Space[np.ndarray], *leading: int, seed: int = 0) -> torch.Tensor:
     space.seed(seed)
-    return torch.from_numpy(np.stack([space.sample() for _ in range(int(np.prod(leading)))]).reshape(*leading, *(space.shape or ())))
+    return torch.from_numpy(
+        np.stack([space.sample() for _ in range(int(np.prod(leading)))]).reshape(
+            *leading, *(space.shape or ())
+        )
+    )
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (5, 5, 3), (7, 7, 3), (3, 21, 4), (84, 84, 3)], ids=str)
@@ -48,7 +52,9 @@ def test_bytes_are_scaled_and_numbers_are_not() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 5), (4, 84, 60), (1, 7, 9)], ids=str)
-def test_a_picture_whose_channels_come_first_is_read_as_the_same_one_with_channels_last(shape: tuple[int, int, int]) -> None:
+def test_a_picture_whose_channels_come_first_is_read_as_the_same_one_with_channels_last(
+    shape: tuple[int, int, int],
+) -> None:
     encoders = []
     for size in (shape, (*shape[1:], shape[0])):
         torch.manual_seed(0)
@@ -63,7 +69,10 @@ def test_a_strip_is_a_picture_whose_channels_come_last(shape: tuple[int, int, in
     assert encoder.net[0].in_channels == shape[2]
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [((4,), np.float32), ((4,), np.uint8), ((2, 3), np.int64), ((), np.float32), ((2, 1, 2, 2), np.float32)])
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((4,), np.float32), ((4,), np.uint8), ((2, 3), np.int64), ((), np.float32), ((2, 1, 2, 2), np.float32)],
+)
 def test_what_is_no_picture_is_read_as_a_vector(shape: tuple[int, ...], dtype: type) -> None:
     space = spaces.Box(0, 100, shape, dtype)
     encoder, seen = encoder_of(space, 8), some(space, 2, 5)
@@ -74,7 +83,12 @@ def test_what_is_no_picture_is_read_as_a_vector(shape: tuple[int, ...], dtype: t
 
 
 def test_a_dict_is_its_parts_side_by_side_but_for_the_mask() -> None:
-    parts = {"type": spaces.Box(-1, 1, (2,), np.float32), "a.b": picture(5, 5), MASK_KEY: spaces.Box(0, 1, (3,), np.int8), "keys": picture(7, 7)}
+    parts = {
+        "type": spaces.Box(-1, 1, (2,), np.float32),
+        "a.b": picture(5, 5),
+        MASK_KEY: spaces.Box(0, 1, (3,), np.int8),
+        "keys": picture(7, 7),
+    }
     space = spaces.Dict(parts)
     encoder = encoder_of(space, 8)
     obs: Obs = {key: some(part, 2, 3) for key, part in parts.items()}

@@ -11,7 +11,15 @@ from gymnasium import spaces
 from policies.agents.actions import Choices, actions_of
 from policies.agents.base import Activation, Seen
 from policies.agents.conditioning import MLP, HeadSizes
-from policies.agents.heads import DeterministicHead, EpsilonGreedyHead, GaussianHead, PolicyHead, QHead, QOfChoicesHead, ValueHead
+from policies.agents.heads import (
+    DeterministicHead,
+    EpsilonGreedyHead,
+    GaussianHead,
+    PolicyHead,
+    QHead,
+    QOfChoicesHead,
+    ValueHead,
+)
 from tests.trials import ACTION_SPACE
 
 
@@ -41,12 +49,16 @@ def test_an_ensemble_has_so_many_estimates_each_of_its_own(critics: int) -> None
 
 def test_a_deterministic_head_answers_within_the_bounds() -> None:
     sizes = HeadSizes(features=5, obs=3, action=2, shortcut=6, hidden=[8])
-    policy = DeterministicHead(sizes, actions_of(ACTION_SPACE), deviation=0.3)(Seen(100 * torch.randn(7, 5), torch.randn(7, 3)))
+    policy = DeterministicHead(sizes, actions_of(ACTION_SPACE), deviation=0.3)(
+        Seen(100 * torch.randn(7, 5), torch.randn(7, 3))
+    )
     assert policy.mode().shape == (7, 2) and policy.mode().abs().max() <= 1
     torch.testing.assert_close(policy.sample(torch.ones(7, 2)), (policy.mode() + 0.3).clamp(max=1))
 
 
-def test_an_epsilon_greedy_head_prefers_what_its_critics_value_on_average_and_has_no_parameters_beside_them() -> None:
+def test_an_epsilon_greedy_head_prefers_what_its_critics_value_on_average_and_has_no_parameters_beside_them() -> (
+    None
+):
     sizes = HeadSizes(features=5, obs=3, action=3, shortcut=6, hidden=[8])
     critic, choices = QOfChoicesHead(sizes, 3), actions_of(spaces.Discrete(3, start=5))
     assert isinstance(choices, Choices)
@@ -59,12 +71,16 @@ def test_an_epsilon_greedy_head_prefers_what_its_critics_value_on_average_and_ha
     assert head.state_dict()["epsilon"] == 1.0
 
 
-def test_a_gaussian_head_has_one_deviation_for_all_rows_and_a_first_mean_that_hardly_depends_on_them() -> None:
+def test_a_gaussian_head_has_one_deviation_for_all_rows_and_a_first_mean_that_hardly_depends_on_them() -> (
+    None
+):
     sizes = HeadSizes(features=5, obs=3, action=2, shortcut=6, hidden=[8])
     policy = GaussianHead(sizes, 0.5)(Seen(torch.randn(700, 5), torch.randn(700, 3)))
     assert policy.mean.shape == (700, 2) and 0 < policy.mean.abs().max() < 0.2
     torch.testing.assert_close(policy.log_std.exp(), torch.full((2,), 0.5))
-    first = PolicyHead(sizes, actions_of(spaces.Discrete(4)), last_gain=0.01)(Seen(torch.randn(700, 5), torch.randn(700, 3)))
+    first = PolicyHead(sizes, actions_of(spaces.Discrete(4)), last_gain=0.01)(
+        Seen(torch.randn(700, 5), torch.randn(700, 3))
+    )
     assert (first.log_probs.exp() - 0.25).abs().max() < 0.05  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -73,8 +89,12 @@ def test_a_value_head_gives_one_number_for_each_row() -> None:
     assert ValueHead(sizes)(Seen(torch.zeros(4, 7, 0), torch.randn(4, 7, 3))).shape == (4, 7)
 
 
-@pytest.mark.parametrize(("activation", "bend"), [(Activation.relu, torch.relu), (Activation.tanh, torch.tanh)])
-def test_the_activation_stands_between_the_layers_of_every_head(activation: Activation, bend: Callable[[torch.Tensor], torch.Tensor]) -> None:
+@pytest.mark.parametrize(
+    ("activation", "bend"), [(Activation.relu, torch.relu), (Activation.tanh, torch.tanh)]
+)
+def test_the_activation_stands_between_the_layers_of_every_head(
+    activation: Activation, bend: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
     net, x = MLP(3, [5], 2, activation), torch.randn(4, 3)
     first, last = net.layers
     torch.testing.assert_close(net(x), last(bend(first(x))))

@@ -1,4 +1,6 @@
-"""Normalisation: running moments against those of all rows at once, what is left alone, and what a checkpoint carries."""
+"""Normalisation: running moments against those of all rows at once, what is left alone, and what a checkpoint
+carries.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +52,20 @@ def test_rows_that_were_learned_from_come_out_with_mean_0_and_deviation_1() -> N
     normaliser, first, second = Normaliser(OBS_SPACE, obs=True, reward=True), trials_of(0), trials_of(1)
     for batch in (first, second):
         normaliser.observe(batch, discount=0.9)
-    seen, raw = (torch.cat([vector(one)[one.valid] for one in pair]) for pair in ((normaliser(first), normaliser(second)), (first, second)))
+    seen, raw = (
+        torch.cat([vector(one)[one.valid] for one in pair])
+        for pair in ((normaliser(first), normaliser(second)), (first, second))
+    )
     assert raw.std(0).max() > 2 and raw.mean(0).max() > 2
     torch.testing.assert_close(seen.mean(0), torch.zeros(4), atol=1e-5, rtol=0)
     torch.testing.assert_close(seen.std(0, correction=0), torch.ones(4))
     returns = torch.cat([discounted_returns(batch, 0.9)[batch.valid] for batch in (first, second)])
-    torch.testing.assert_close(normaliser(first).reward.double(), first.reward.double() / returns.std(correction=0), rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        normaliser(first).reward.double(),
+        first.reward.double() / returns.std(correction=0),
+        rtol=1e-5,
+        atol=0,
+    )
 
 
 def test_returns_are_discounted_within_a_trial_and_not_over_the_start_of_an_episode() -> None:
@@ -73,7 +83,11 @@ def test_returns_are_discounted_within_a_trial_and_not_over_the_start_of_an_epis
 
 
 def test_padding_and_the_rest_of_the_agent_s_rows_do_not_matter() -> None:
-    first, other, batch = Normaliser(OBS_SPACE, obs=True, reward=True), Normaliser(OBS_SPACE, obs=True, reward=True), trials_of(0)
+    first, other, batch = (
+        Normaliser(OBS_SPACE, obs=True, reward=True),
+        Normaliser(OBS_SPACE, obs=True, reward=True),
+        trials_of(0),
+    )
     assert not batch.valid.all()
     first.observe(batch, 0.9)
     other.observe(replace(batch, obs=vector(batch).masked_fill(~batch.valid[..., None], float("nan"))), 0.9)
@@ -85,7 +99,10 @@ def test_flags_masks_and_pictures_are_left_as_they_are() -> None:
     moments = Normaliser(space, obs=True, reward=False)
     rows = torch.tensor([[5.0, 0.0, 0.3], [9.0, 1.0, -0.3]])
     batch = trials_of(0)
-    moments.observe(replace(batch, obs=rows[torch.randint(2, batch.shape, generator=torch.Generator().manual_seed(0))]), 0.9)
+    moments.observe(
+        replace(batch, obs=rows[torch.randint(2, batch.shape, generator=torch.Generator().manual_seed(0))]),
+        0.9,
+    )
     after = moments(PolicyRows(rows, *[torch.zeros(2)] * 4)).obs
     assert isinstance(after, torch.Tensor)
     assert torch.equal(after[:, 1:], rows[:, 1:]) and (after[:, 0].abs() < 2).all()
@@ -94,7 +111,9 @@ def test_flags_masks_and_pictures_are_left_as_they_are() -> None:
     normaliser.observe(batch, 0.9)
     seen = normaliser(batch).obs
     assert isinstance(seen, dict) and isinstance(batch.obs, dict)
-    assert torch.equal(seen[MASK_KEY], batch.obs[MASK_KEY]) and torch.equal(seen["picture"], batch.obs["picture"])
+    assert torch.equal(seen[MASK_KEY], batch.obs[MASK_KEY]) and torch.equal(
+        seen["picture"], batch.obs["picture"]
+    )
     assert not torch.equal(seen["where"], batch.obs["where"])
 
 
@@ -114,9 +133,14 @@ def test_rare_rewards_stay_apart_for_who_learns_from_them_and_networks_see_them_
     def paid(deviations: float) -> Batch:
         return replace(batch, reward=torch.where(batch.trial_end, deviations * deviation, 0.0))
 
-    learned = [float(agent.read(paid(times)).reward.max()) for times in (5.0, 2 * FARTHEST, 3 * FARTHEST, 2 * LARGEST_REWARD)]
+    learned = [
+        float(agent.read(paid(times)).reward.max())
+        for times in (5.0, 2 * FARTHEST, 3 * FARTHEST, 2 * LARGEST_REWARD)
+    ]
     assert learned == pytest.approx([5.0, 2 * FARTHEST, 3 * FARTHEST, LARGEST_REWARD])
-    small, cut, other = (agent.unroll(paid(times)).actor.features for times in (5.0, 2 * FARTHEST, 3 * FARTHEST))
+    small, cut, other = (
+        agent.unroll(paid(times)).actor.features for times in (5.0, 2 * FARTHEST, 3 * FARTHEST)
+    )
     assert torch.equal(cut, other) and not torch.equal(small, cut)
 
 
@@ -128,7 +152,9 @@ def test_acting_and_unrolling_read_the_same_numbers_and_change_nothing() -> None
     assert isinstance(batch.obs, torch.Tensor) and isinstance(reads.obs, torch.Tensor)
     state = agent.initial_state(batch.shape[1])
     for t in range(batch.shape[0]):
-        rows = PolicyRows(batch.obs[t], batch.reward[t], batch.prev_action[t], batch.episode_start[t], batch.trial_start[t])
+        rows = PolicyRows(
+            batch.obs[t], batch.reward[t], batch.prev_action[t], batch.episode_start[t], batch.trial_start[t]
+        )
         action, _, state = agent.act(rows, state, torch.zeros(batch.shape[1], 2), deterministic=True)
         torch.testing.assert_close(action[batch.valid[t]], outputs.policy.mode()[t][batch.valid[t]])
     assert not torch.equal(reads.obs, batch.obs)
@@ -159,7 +185,9 @@ def test_nothing_is_normalised_unless_it_is_asked_for() -> None:
     assert torch.equal(obs_only.read(batch).reward, batch.reward)
 
 
-def test_rewards_are_left_alone_until_trials_differ_in_them_and_are_cut_off_where_they_are_hardly_ever_paid() -> None:
+def test_rewards_are_left_alone_until_trials_differ_in_them_and_are_cut_off_where_they_are_hardly_ever_paid() -> (
+    None
+):
     normaliser, batch = Normaliser(OBS_SPACE, obs=False, reward=True), trials_of(0)
     nothing = replace(batch, reward=torch.zeros_like(batch.reward))
     paid = replace(nothing, reward=torch.full_like(batch.reward, 3.0))

@@ -1,4 +1,6 @@
-"""Task inference: its loss against loops over rows and steps, whom it reaches, and that a hidden task is found."""
+"""Task inference: its loss against loops over rows and steps, whom it reaches, and that a hidden task is
+found.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,25 @@ every_decoding = pytest.mark.parametrize("decode", Decodes, ids=lambda decode: d
 every_reading = pytest.mark.parametrize("heads_read", HeadsRead, ids=lambda reads: reads.name)
 
 
-def make(arch: Arch = Arch.Memory, *, kind: Kind = PLAIN, memory: str = "GRU", encoders: Encoders = Encoders.separate, **options: Any) -> Agent:
+def make(
+    arch: Arch = Arch.Memory,
+    *,
+    kind: Kind = PLAIN,
+    memory: str = "GRU",
+    encoders: Encoders = Encoders.separate,
+    **options: Any,
+) -> Agent:
     head = QOfChoicesHead if isinstance(kind.action_space, spaces.Discrete) else QHead
-    return Agent(make_spec(arch, memory, kind, encoders=encoders, task_inference=TaskInferenceConfig(**(EVERYTHING | options))), head)
+    return Agent(
+        make_spec(
+            arch,
+            memory,
+            kind,
+            encoders=encoders,
+            task_inference=TaskInferenceConfig(**(EVERYTHING | options)),
+        ),
+        head,
+    )
 
 
 def batch_of(kind: Kind = PLAIN, seed: int = 4) -> Batch:
@@ -65,7 +83,7 @@ def steps_of(batch: Batch, time: int, column: int) -> Iterator[int]:
             yield row
 
 
-# -- the loss ------------------------------------------------------------------------------------------------------------------------------------
+# -- the loss ------------------------------------------------------------------------------------------------
 
 
 @every_decoding
@@ -73,15 +91,22 @@ def steps_of(batch: Batch, time: int, column: int) -> Iterator[int]:
 def test_the_loss_equals_a_loop_over_rows_and_steps(decode: Decodes, kind: str) -> None:
     agent, batch = make(kind=KINDS[kind], decode=decode, kl_weight=0.3, weight=2.0), batch_of(KINDS[kind])
     batch = agent.read(replace(batch, reward=batch.reward.double()))
-    assert not batch.valid.all() and batch.trial_start[1:].any() and (batch.terminated & ~batch.trial_end).any()
+    assert (
+        not batch.valid.all() and batch.trial_start[1:].any() and (batch.terminated & ~batch.trial_end).any()
+    )
     network, inference = part_of(agent)
     seen = network.unroll(replace(batch, reward=batch.reward.float()))
     assert seen.remembered is not None
-    seen, inference = seen._replace(obs=seen.obs.double(), remembered=seen.remembered.double()), inference.double()
+    seen, inference = (
+        seen._replace(obs=seen.obs.double(), remembered=seen.remembered.double()),
+        inference.double(),
+    )
     assert seen.remembered is not None
     loss, said = inference.loss(batch, seen, 5)
     draws = torch.Generator().manual_seed(5)
-    torch.rand(int(batch.trains.sum()), batch.shape[0], generator=draws)  # the order of steps, of which all are taken
+    torch.rand(
+        int(batch.trains.sum()), batch.shape[0], generator=draws
+    )  # the order of steps, of which all are taken
     noise = torch.randn(int(batch.trains.sum()), 5, generator=draws, dtype=torch.float64)
     losses, divergences = [], []
     for number, (time, column) in enumerate(batch.trains.nonzero().tolist()):
@@ -89,12 +114,25 @@ def test_the_loss_equals_a_loop_over_rows_and_steps(decode: Decodes, kind: str) 
         before_mean, before_log_var = torch.zeros(2, 5, dtype=torch.float64)
         if not batch.trial_start[time, column]:
             before_mean, before_log_var = inference.belief(seen.remembered[time - 1, column]).chunk(2)
-        divergence = theirs(Normal(mean, (log_var / 2).exp()), Normal(before_mean, (before_log_var / 2).exp()))
-        latent, error, steps = mean + (log_var / 2).exp() * noise[number], torch.zeros(()), list(steps_of(batch, time, column))
+        divergence = theirs(
+            Normal(mean, (log_var / 2).exp()), Normal(before_mean, (before_log_var / 2).exp())
+        )
+        latent, error, steps = (
+            mean + (log_var / 2).exp() * noise[number],
+            torch.zeros(()),
+            list(steps_of(batch, time, column)),
+        )
         for row in steps:
             action = agent.actions.previous(batch)[row, column]  # what led to the row
             obs, next_obs = seen.obs[row - 1, column], seen.obs[row, column]
-            error = error + (inference.reward(torch.cat([latent, obs, action, next_obs]))[0] - batch.reward[row, column]) ** 2
+            error = (
+                error
+                + (
+                    inference.reward(torch.cat([latent, obs, action, next_obs]))[0]
+                    - batch.reward[row, column]
+                )
+                ** 2
+            )
             if (transition := inference.transition) is not None:
                 error = error + (transition(torch.cat([latent, obs, action])) - next_obs).square().mean()
         losses.append((error + 0.3 * divergence.sum()) / len(steps))
@@ -112,7 +150,11 @@ def test_an_action_beyond_a_bound_predicts_what_the_bound_does() -> None:
     seen = network.unroll(batch)
     far, held, other = (
         inference.loss(replace(batch, prev_action=action), seen, 0)[0]
-        for action in (3.0 * batch.prev_action, (3.0 * batch.prev_action).clamp(-1.0, 1.0), 0.5 * batch.prev_action)
+        for action in (
+            3.0 * batch.prev_action,
+            (3.0 * batch.prev_action).clamp(-1.0, 1.0),
+            0.5 * batch.prev_action,
+        )
     )
     assert torch.equal(far, held) and not torch.equal(far, other)
 
@@ -121,7 +163,9 @@ def test_the_divergence_is_that_of_torch_distributions() -> None:
     torch.manual_seed(0)
     numbers = torch.randn(4, 7, 3, dtype=torch.float64).unbind()
     ours = kl_divergence(*numbers)
-    first, second = (Independent(Normal(mean, (log_var / 2).exp()), 1) for mean, log_var in (numbers[:2], numbers[2:]))
+    first, second = (
+        Independent(Normal(mean, (log_var / 2).exp()), 1) for mean, log_var in (numbers[:2], numbers[2:])
+    )
     torch.testing.assert_close(ours, theirs(first, second))
     assert not kl_divergence(numbers[0], numbers[1], numbers[0], numbers[1]).any()
 
@@ -168,13 +212,20 @@ def test_rows_train_and_steps_belong_to_their_trial_and_none_is_drawn_twice() ->
 def test_the_first_row_of_a_window_inside_a_trial_has_no_belief_before_it_and_is_not_drawn() -> None:
     replay, (_, inference) = make_replay(capacity=9), part_of(make())
     play(replay, make_trials(4, 9, scale=1e-3), num_slots=2)
-    batch = replay.sample(Needs(on_policy=False, sample=Sample.windows, batch_size=32, window=3), np.random.default_rng(0))
+    batch = replay.sample(
+        Needs(on_policy=False, sample=Sample.windows, batch_size=32, window=3), np.random.default_rng(0)
+    )
     inside = batch.trains[0] & ~batch.trial_start[0]
     rows = inference._draw_rows(batch, torch.Generator())
     assert inside.any() and (batch.trains[0] & ~inside).any()
     assert len(rows) == int(batch.trains.sum() - inside.sum())
     assert not inside[rows[rows < 32]].any()
-    assert infer(make(), replay.sample(Needs(on_policy=False, sample=Sample.windows, batch_size=4, window=1), np.random.default_rng(0)))[0].isfinite()
+    assert infer(
+        make(),
+        replay.sample(
+            Needs(on_policy=False, sample=Sample.windows, batch_size=4, window=1), np.random.default_rng(0)
+        ),
+    )[0].isfinite()
 
 
 def test_draws_are_a_function_of_the_seed() -> None:
@@ -185,12 +236,15 @@ def test_draws_are_a_function_of_the_seed() -> None:
     assert torch.equal(first, same) and not torch.equal(first, other)
 
 
-# -- who sees whom -------------------------------------------------------------------------------------------------------------------------------
+# -- who sees whom -------------------------------------------------------------------------------------------
 
 
 def spoilt(batch: Batch, where: Tensor) -> Batch:
     assert isinstance(batch.obs, Tensor)
-    numbers = {name: torch.where(where[..., None], 3.0, getattr(batch, name)) for name in ("obs", "action", "prev_action")}
+    numbers = {
+        name: torch.where(where[..., None], 3.0, getattr(batch, name))
+        for name in ("obs", "action", "prev_action")
+    }
     return replace(batch, reward=torch.where(where, 7.0, batch.reward), **numbers)
 
 
@@ -208,16 +262,24 @@ def test_neither_columns_nor_the_trials_of_a_column_see_each_other(decode: Decod
         if batch.valid[time, column]:
             here = torch.zeros_like(second)
             here[time, column] = True
-            assert not torch.equal(before, infer(agent, spoilt(alone, here))[0]), "and every row of the trial is felt"
+            assert not torch.equal(before, infer(agent, spoilt(alone, here))[0]), (
+                "and every row of the trial is felt"
+            )
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
 @every_decoding
-def test_the_gradient_reaches_the_memory_and_what_predicts_and_nothing_else(memory: str, decode: Decodes) -> None:
+def test_the_gradient_reaches_the_memory_and_what_predicts_and_nothing_else(
+    memory: str, decode: Decodes
+) -> None:
     agent = make(memory=memory, decode=decode)
     network, inference = part_of(agent)
     infer(agent, batch_of())[0].backward()
-    reached = {id(parameter) for parameter in agent.parameters() if parameter.grad is not None and parameter.grad.any()}
+    reached = {
+        id(parameter)
+        for parameter in agent.parameters()
+        if parameter.grad is not None and parameter.grad.any()
+    }
     expected = {id(parameter) for part in (network.branch, inference) for parameter in part.parameters()}
     assert reached <= expected
     # A unit that is dead on these few rows may have no gradient; a layer always has some.
@@ -230,10 +292,18 @@ def test_the_gradient_reaches_the_memory_and_what_predicts_and_nothing_else(memo
 def test_through_a_belief_no_head_reaches_the_memory(encoders: Encoders, heads_read: HeadsRead) -> None:
     agent, batch = make(encoders=encoders, heads_read=heads_read), batch_of()
     outputs = agent.unroll(batch)
-    (outputs.policy.log_prob(batch.action).sum() + agent.critic.head(outputs.critic, batch.action).sum()).backward()
-    memories = [parameter for network in (agent.actor, agent.critic) for parameter in network.branch.parameters()]
+    (
+        outputs.policy.log_prob(batch.action).sum() + agent.critic.head(outputs.critic, batch.action).sum()
+    ).backward()
+    memories = [
+        parameter for network in (agent.actor, agent.critic) for parameter in network.branch.parameters()
+    ]
     assert any(parameter.grad is not None for parameter in memories) == (heads_read is HeadsRead.features)
-    assert all(parameter.grad is None for network in (agent.actor, agent.critic) for parameter in part_parameters(network))
+    assert all(
+        parameter.grad is None
+        for network in (agent.actor, agent.critic)
+        for parameter in part_parameters(network)
+    )
     assert outputs.critic.features.shape[-1] == (6 if heads_read is HeadsRead.features else 10)
 
 
@@ -265,16 +335,21 @@ def test_acting_step_by_step_on_beliefs_is_what_unrolling_says(memory: str) -> N
         assert log_prob[time, column].item() == pytest.approx(said[trial, time][0], abs=TOLERANCE)
 
 
-# -- where it is off -----------------------------------------------------------------------------------------------------------------------------
+# -- where it is off -----------------------------------------------------------------------------------------
 
 
 def test_without_a_weight_there_is_none_of_it() -> None:
     agent, plain = make(weight=0.0), Agent(make_spec(Arch.Memory), QHead)
     assert agent.state_dict().keys() == plain.state_dict().keys()
-    assert all(torch.equal(one, other) for one, other in zip(agent.parameters(), plain.parameters(), strict=True))
+    assert all(
+        torch.equal(one, other) for one, other in zip(agent.parameters(), plain.parameters(), strict=True)
+    )
     generator = torch.Generator().manual_seed(3)
     state, batch = generator.get_state(), agent.read(batch_of())
-    assert agent.infer(batch, agent.draw_inference_seed(generator), critic=agent.critic.unroll(batch)) == ([], {})
+    assert agent.infer(batch, agent.draw_inference_seed(generator), critic=agent.critic.unroll(batch)) == (
+        [],
+        {},
+    )
     assert torch.equal(state, generator.get_state())
     assert agent.critic.unroll(batch).remembered is None
 
@@ -282,15 +357,22 @@ def test_without_a_weight_there_is_none_of_it() -> None:
 @pytest.mark.parametrize("arch", AGENT_ARCHS, ids=lambda arch: arch.name)
 def test_who_remembers_infers(arch: Arch) -> None:
     agent = make(arch)
-    assert (agent.actor.inference is None, agent.critic.inference is None) == (arch is not Arch.Memory, arch is Arch.Markov)
+    assert (agent.actor.inference is None, agent.critic.inference is None) == (
+        arch is not Arch.Memory,
+        arch is Arch.Markov,
+    )
     batch = agent.read(batch_of())
     actor, critic = agent.see(batch)
     losses, metrics = agent.infer(batch, 0, actor=actor, critic=critic)
     assert len(losses) == {Arch.Markov: 0, Arch.Memory: 2, Arch.Memory_Markov: 1}[arch]
-    assert {name.partition("_")[0] for name in metrics} == {Arch.Markov: set(), Arch.Memory: {"actor", "critic"}, Arch.Memory_Markov: {"critic"}}[
-        arch
-    ]
-    assert all(value.shape == () and value.isfinite() and not value.requires_grad for value in metrics.values())
+    assert {name.partition("_")[0] for name in metrics} == {
+        Arch.Markov: set(),
+        Arch.Memory: {"actor", "critic"},
+        Arch.Memory_Markov: {"critic"},
+    }[arch]
+    assert all(
+        value.shape == () and value.isfinite() and not value.requires_grad for value in metrics.values()
+    )
 
 
 def test_what_is_shared_infers_once() -> None:
@@ -311,24 +393,42 @@ def test_beside_a_picture_rewards_are_predicted_and_observations_refused(kind: s
     make(kind=KINDS[kind], decode=Decodes.reward_and_transition, weight=0.0)
 
 
-# -- learning ------------------------------------------------------------------------------------------------------------------------------------
+# -- learning ------------------------------------------------------------------------------------------------
 
 
 def tasks_of(rng: np.random.Generator, columns: int = 32, rows: int = 9) -> Batch:
-    """Trials in which a hidden sign decides what the action, also a sign, is worth: reward 1 or -1, each as often as the other."""
+    """Trials in which a hidden sign decides what the action, also a sign, is worth: reward 1 or -1, each as
+    often as the other.
+    """
     shape = (rows, columns)
-    task, action = (torch.from_numpy(rng.integers(2, size=size) * 2.0 - 1.0).float() for size in ((columns,), shape))
+    task, action = (
+        torch.from_numpy(rng.integers(2, size=size) * 2.0 - 1.0).float() for size in ((columns,), shape)
+    )
     start, end = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
     start[0], end[-1] = True, True
     reward = torch.cat([torch.zeros(1, columns), (task * action)[:-1]])
     actions = torch.stack([action, torch.zeros(shape)], -1)
     before = torch.cat([torch.zeros(1, columns, 2), actions[:-1]])
-    return Batch(torch.zeros(*shape, 4), reward, torch.zeros_like(end), end, start, start, end, torch.ones_like(end), before, actions, ~end)
+    return Batch(
+        torch.zeros(*shape, 4),
+        reward,
+        torch.zeros_like(end),
+        end,
+        start,
+        start,
+        end,
+        torch.ones_like(end),
+        before,
+        actions,
+        ~end,
+    )
 
 
 @pytest.mark.parametrize("remembers", [True, False])
 def test_a_hidden_task_is_found_by_what_remembers(remembers: bool) -> None:
-    """Without it, nothing predicts the rewards better than a constant, whose error is 1; with it, the steps to come too."""
+    """Without it, nothing predicts the rewards better than a constant, whose error is 1; with it, the steps
+    to come too.
+    """
     agent, rng = make(weight=1.0, rows=4, steps=4, hidden=[16]), np.random.default_rng(0)
     network, inference = part_of(agent)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)

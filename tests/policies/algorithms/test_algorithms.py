@@ -23,7 +23,12 @@ from policies.algorithms.base import Algorithm
 from tests.policies.agents.test_agent import SCALE, acted, trials_of
 from tests.trials import KINDS, make_replay, make_spec, make_trials, play
 
-SERVED = [(name, kind) for name in ALGORITHMS for kind in KINDS if actions_of(KINDS[kind].action_space).kind in ALGORITHMS[name].serves]
+SERVED = [
+    (name, kind)
+    for name in ALGORITHMS
+    for kind in KINDS
+    if actions_of(KINDS[kind].action_space).kind in ALGORITHMS[name].serves
+]
 every_algorithm = pytest.mark.parametrize(("name", "kind"), SERVED)
 COMBINATIONS = [
     pytest.param(name, kind, arch, id=f"{name}-{kind}-{arch.name}")
@@ -33,29 +38,49 @@ COMBINATIONS = [
 ]
 every_combination = pytest.mark.parametrize(("name", "kind", "arch"), COMBINATIONS)
 CONDITIONED = [
-    pytest.param(name, kind, arch, {"conditioning": conditioning, "hyper_embedding": 3}, id=f"{name}-{kind}-{arch.name}-{conditioning.name}")
+    pytest.param(
+        name,
+        kind,
+        arch,
+        {"conditioning": conditioning, "hyper_embedding": 3},
+        id=f"{name}-{kind}-{arch.name}-{conditioning.name}",
+    )
     for name, kind in SERVED
     for arch in (Arch.Memory, Arch.Memory_Markov)
     for conditioning in (Conditioning.film, Conditioning.hypernetwork)
     if kind in ("continuous", "discrete")
-    if not any(ALGORITHMS[name].problems(ALGORITHMS[name].Config(name=name), AgentConfig(arch=arch, conditioning=conditioning)))
+    if not any(
+        ALGORITHMS[name].problems(
+            ALGORITHMS[name].Config(name=name), AgentConfig(arch=arch, conditioning=conditioning)
+        )
+    )
 ]
 every_combination_and_conditioning = pytest.mark.parametrize(
-    ("name", "kind", "arch", "changes"), [*(pytest.param(*one.values, {}, id=one.id) for one in COMBINATIONS), *CONDITIONED]
+    ("name", "kind", "arch", "changes"),
+    [*(pytest.param(*one.values, {}, id=one.id) for one in COMBINATIONS), *CONDITIONED],
 )
 
 
 def make(name: str, kind: str, arch: Arch, *, seed: int = 0, **changes: Any) -> Algorithm:
     algorithm = ALGORITHMS[name]
     config = algorithm.Config(name=name)
-    return algorithm(config, algorithm.make_agent(config, replace(make_spec(arch, kind=KINDS[kind], **changes), seed=seed)), seed=seed)
+    return algorithm(
+        config,
+        algorithm.make_agent(config, replace(make_spec(arch, kind=KINDS[kind], **changes), seed=seed)),
+        seed=seed,
+    )
 
 
 def batch_for(algorithm: Algorithm, kind: str, seed: int = 0) -> Batch:
     """What the algorithm asks for, from trials with falls."""
     needs = type(algorithm).needs(type(algorithm).Config(name=""), algorithm.agent.arch)
     replay = make_replay(capacity=9, kind=KINDS[kind], storage=Rollout if needs.on_policy else Replay)
-    play(replay, make_trials(4 + seed * needs.on_policy, 9, fall=0.3, scale=1e-3), num_slots=2, kind=KINDS[kind])
+    play(
+        replay,
+        make_trials(4 + seed * needs.on_policy, 9, fall=0.3, scale=1e-3),
+        num_slots=2,
+        kind=KINDS[kind],
+    )
     return replay.sample(needs, np.random.default_rng(seed))
 
 
@@ -68,8 +93,12 @@ def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bo
 
 
 @every_combination_and_conditioning
-def test_three_updates_move_every_parameter_of_the_agent(name: str, kind: str, arch: Arch, changes: dict[str, Any]) -> None:
-    algorithm = make(name, kind, arch, reward_embedding=12, **changes)  # so that some of its units are alive at all rewards
+def test_three_updates_move_every_parameter_of_the_agent(
+    name: str, kind: str, arch: Arch, changes: dict[str, Any]
+) -> None:
+    algorithm = make(
+        name, kind, arch, reward_embedding=12, **changes
+    )  # so that some of its units are alive at all rewards
     before = parameters(algorithm)
     for seed in range(3):
         metrics = algorithm.update(batch_for(algorithm, kind, seed))
@@ -86,12 +115,20 @@ def spoilt_in(batch: Batch, rows: torch.Tensor, rubbish: float) -> Batch:
 
     def spoil(values: torch.Tensor) -> torch.Tensor:
         if not values.is_floating_point():
-            return values.where(~rows.reshape(*batch.shape, *[1] * (values.dim() - 2)), 1 - values.clamp(max=1))
+            return values.where(
+                ~rows.reshape(*batch.shape, *[1] * (values.dim() - 2)), 1 - values.clamp(max=1)
+            )
         return values.masked_fill(rows.reshape(*batch.shape, *[1] * (values.dim() - 2)), rubbish)
 
-    obs = {key: spoil(part) for key, part in batch.obs.items()} if isinstance(batch.obs, dict) else spoil(batch.obs)
+    obs = (
+        {key: spoil(part) for key, part in batch.obs.items()}
+        if isinstance(batch.obs, dict)
+        else spoil(batch.obs)
+    )
     action = batch.action if not batch.action.is_floating_point() else spoil(batch.action)
-    return replace(batch, obs=obs, reward=spoil(batch.reward), action=action, prev_action=spoil(batch.prev_action))
+    return replace(
+        batch, obs=obs, reward=spoil(batch.reward), action=action, prev_action=spoil(batch.prev_action)
+    )
 
 
 @every_combination
@@ -113,7 +150,9 @@ def test_padding_influences_nothing(name: str, kind: str, arch: Arch, rubbish: f
 
 
 @every_combination_and_conditioning
-def test_a_state_dict_carries_on_bit_for_bit_through_a_file_without_pickled_code(name: str, kind: str, arch: Arch, changes: dict[str, Any]) -> None:
+def test_a_state_dict_carries_on_bit_for_bit_through_a_file_without_pickled_code(
+    name: str, kind: str, arch: Arch, changes: dict[str, Any]
+) -> None:
     algorithm = make(name, kind, arch, **changes)
     for seed in range(2):
         algorithm.update(batch_for(algorithm, kind, seed))
@@ -124,7 +163,9 @@ def test_a_state_dict_carries_on_bit_for_bit_through_a_file_without_pickled_code
     other.load_state_dict(torch.load(file, weights_only=True))
     assert equal(parameters(algorithm), parameters(other))
     for seed in (5, 6):
-        assert equal(algorithm.update(batch_for(algorithm, kind, seed)), other.update(batch_for(other, kind, seed)))
+        assert equal(
+            algorithm.update(batch_for(algorithm, kind, seed)), other.update(batch_for(other, kind, seed))
+        )
         assert equal(parameters(algorithm), parameters(other))
     unlike = make(name, kind, arch, seed=7, **changes)
     unlike.agent.load_state_dict(algorithm.agent.state_dict())
@@ -145,12 +186,17 @@ def test_an_update_is_a_function_of_the_seed(name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_actions_that_it_cannot_serve_are_refused_in_one_sentence(name: str) -> None:
     kind = ALGORITHMS[name]
-    unserved = {ActionKind.continuous: KINDS["continuous"].action_space, ActionKind.discrete: spaces.Discrete(4)}
+    unserved = {
+        ActionKind.continuous: KINDS["continuous"].action_space,
+        ActionKind.discrete: spaces.Discrete(4),
+    }
     for space in [space for action_kind, space in unserved.items() if action_kind not in kind.serves]:
         with pytest.raises(ValueError, match=rf"{name} learns \w+ actions, not {re.escape(str(space))}\.$"):
             kind.make_agent(kind.Config(name=name), replace(make_spec(Arch.Memory), action_space=space))
     with pytest.raises(ValueError, match="vector of real numbers or one of n actions"):
-        kind.make_agent(kind.Config(name=name), replace(make_spec(Arch.Memory), action_space=spaces.MultiDiscrete([2, 3])))
+        kind.make_agent(
+            kind.Config(name=name), replace(make_spec(Arch.Memory), action_space=spaces.MultiDiscrete([2, 3]))
+        )
 
 
 def test_every_kind_of_action_has_an_algorithm() -> None:
@@ -163,12 +209,17 @@ def test_a_batch_needs_no_particular_shape(name: str, kind: str, arch: Arch) -> 
     algorithm, replay = make(name, kind, arch), make_replay(capacity=1, k=1, horizon=1, kind=KINDS[kind])
     play(replay, make_trials(0, 1, k=1, horizon=1), num_slots=1, kind=KINDS[kind])
     needs = replace(type(algorithm).needs(type(algorithm).Config(name=name), arch), batch_size=1)
-    assert all(value.isfinite() for value in algorithm.update(replay.sample(needs, np.random.default_rng(0))).values())
+    assert all(
+        value.isfinite()
+        for value in algorithm.update(replay.sample(needs, np.random.default_rng(0))).values()
+    )
 
 
 @every_combination
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_acting_step_by_step_is_what_unrolling_says(name: str, kind: str, arch: Arch, deterministic: bool) -> None:
+def test_acting_step_by_step_is_what_unrolling_says(
+    name: str, kind: str, arch: Arch, deterministic: bool
+) -> None:
     """Log-probabilities of what was done; and without noise, what is done itself."""
     algorithm = make(name, kind, arch)
     algorithm.agent.extras = ("log_prob",)
@@ -177,7 +228,9 @@ def test_acting_step_by_step_is_what_unrolling_says(name: str, kind: str, arch: 
     policy = algorithm.agent.unroll(batch).policy
     log_prob, mode = policy.log_prob(batch.action), policy.mode()
     for t, column in batch.valid.nonzero().tolist():
-        value, action = said[round(batch.reward[1, column].item() / (1000 * SCALE)), t]  # the first reward of trial 6 is 6001
+        value, action = said[
+            round(batch.reward[1, column].item() / (1000 * SCALE)), t
+        ]  # the first reward of trial 6 is 6001
         assert log_prob[t, column].item() == pytest.approx(value, abs=1e-3)
         if deterministic:
             np.testing.assert_allclose(mode[t, column].detach().numpy(), action, atol=1e-5)

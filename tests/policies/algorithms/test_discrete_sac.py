@@ -1,4 +1,6 @@
-"""DiscreteSAC: its expectations against sums written out, masks, and that it learns what can be learned in seconds."""
+"""DiscreteSAC: its expectations against sums written out, masks, and that it learns what can be learned in
+seconds.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +48,17 @@ def test_values_are_sums_over_the_actions_that_are_allowed(arch: Arch, kind: str
     taken, goals = sac.q_taken(at_critic, pick(batch.action, rows)), sac.target_entropy(at_actor)
     start = 5 if kind == "discrete-from-5" else 0
     for row in range(len(rows)):
-        allowed = range(logits.shape[-1]) if actor.mask is None else [a for a in range(logits.shape[-1]) if actor.mask[row, a]]
+        allowed = (
+            range(logits.shape[-1])
+            if actor.mask is None
+            else [a for a in range(logits.shape[-1]) if actor.mask[row, a]]
+        )
         weights = [math.exp(logits[row, a].item()) for a in allowed]
         probs = [weight / sum(weights) for weight in weights]
         surprise = sum(p * math.log(p) for p in probs)
-        expected = sum(p * min(q[0, row, a].item(), q[1, row, a].item()) for p, a in zip(probs, allowed, strict=True))
+        expected = sum(
+            p * min(q[0, row, a].item(), q[1, row, a].item()) for p, a in zip(probs, allowed, strict=True)
+        )
         assert log_prob[row].item() == pytest.approx(surprise, abs=1e-5)
         assert value[row].item() == pytest.approx(expected - 0.3 * surprise, abs=1e-5)
         assert goals[row].item() == pytest.approx(0.3 * math.log(len(allowed)), abs=1e-5)
@@ -95,7 +103,10 @@ def bandit(rng: np.random.Generator, trials: int = 60) -> Batch:
         obs = np.zeros((2, 4), np.float32)
         obs[:, best] = 1.0
         action = np.full((2, 2), -0.9 + 1.8 * (taken + 0.5) / 3, np.float32)
-        flags = [np.array(flag) for flag in ([False, True], [False, False], [True, False], [True, False], [False, True])]
+        flags = [
+            np.array(flag)
+            for flag in ([False, True], [False, False], [True, False], [True, False], [False, True])
+        ]
         told.append(Trial(obs, action, np.array([0, best == taken], np.float32), *flags))
     play(replay, told, num_slots=4, kind=kind)
     return replay.sample(Needs(on_policy=False, sample=Sample.trials, batch_size=4 * trials), rng)
@@ -110,7 +121,9 @@ def test_a_bandit_is_learned(arch: Arch) -> None:
 
     def chosen() -> list[int]:
         with torch.inference_mode():
-            return sac.agent.act(seen, sac.agent.initial_state(3), torch.zeros(3, 3), deterministic=True)[0].tolist()
+            return sac.agent.act(seen, sac.agent.initial_state(3), torch.zeros(3, 3), deterministic=True)[
+                0
+            ].tolist()
 
     assert chosen() != [0, 1, 2]
     for _ in range(200):

@@ -26,21 +26,27 @@ def make(arch: Arch, kind: str = "discrete", **options: Any) -> DQN:
 
 def starts(count: int, *, obs_dim: int = 4) -> PolicyRows:
     flags, rows = torch.ones(count, dtype=torch.bool), make_rows(count, KINDS["discrete"])
-    return PolicyRows(torch.eye(count, obs_dim), torch.zeros(count), torch.from_numpy(rows.prev_action), flags, flags)
+    return PolicyRows(
+        torch.eye(count, obs_dim), torch.zeros(count), torch.from_numpy(rows.prev_action), flags, flags
+    )
 
 
 def test_a_memory_of_the_critic_alone_is_refused_in_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"algorithm=DQN acts by its critic.*use agent=Memory\.$"):
         make(Arch.Memory_Markov)
     with pytest.raises(ValueError, match=r"^algorithm=DQN acts by its critic, so there are no two encoders"):
-        DQN.make_agent(DQNConfig(name="DQN"), make_spec(Arch.Memory, kind=KINDS["discrete"], encoders=Encoders.separate))
+        DQN.make_agent(
+            DQNConfig(name="DQN"), make_spec(Arch.Memory, kind=KINDS["discrete"], encoders=Encoders.separate)
+        )
 
 
 @every_arch
 def test_it_acts_by_its_critic_and_has_no_parameters_beside_it(arch: Arch) -> None:
     dqn = make(arch)
     agent = dqn.agent
-    assert {id(parameter) for parameter in agent.parameters()} == {id(parameter) for parameter in agent.critic.parameters()}
+    assert {id(parameter) for parameter in agent.parameters()} == {
+        id(parameter) for parameter in agent.critic.parameters()
+    }
     assert set(dqn.optimizers) == {"critic"}
     rows, state = starts(3), agent.initial_state(3)
     q: Tensor = agent.critic.head(agent.critic.step(rows, agent.initial_state(3))[0])
@@ -49,7 +55,9 @@ def test_it_acts_by_its_critic_and_has_no_parameters_beside_it(arch: Arch) -> No
 
 
 def test_a_target_is_the_target_critic_s_value_of_the_critic_s_choice() -> None:
-    """Q = [1, 3, 2] chooses the middle one, of which Q' = [10, 20, 30] says 20; a mask forbids it, and then it is 30."""
+    """Q = [1, 3, 2] chooses the middle one, of which Q' = [10, 20, 30] says 20; a mask forbids it, and then
+    it is 30.
+    """
     dqn = make(Arch.Markov)
     for network, values in ((dqn.agent.critic, [1.0, 3.0, 2.0]), (dqn.target, [10.0, 20.0, 30.0])):
         head: Any = network.head
@@ -74,9 +82,16 @@ def test_targets_in_a_batch_follow_the_formula(arch: Arch, kind: str) -> None:
     with torch.no_grad():
         critic = dqn.agent.critic.unroll(batch)
         y = dqn.targets(batch, selected, critic)
-        here, there = dqn.agent.critic.head(critic)[0].flatten(0, 1), dqn.target.head(dqn.target.unroll(batch))[0].flatten(0, 1)
+        here, there = (
+            dqn.agent.critic.head(critic)[0].flatten(0, 1),
+            dqn.target.head(dqn.target.unroll(batch))[0].flatten(0, 1),
+        )
     for number, row in enumerate(selected.successors.tolist()):
-        allowed = range(here.shape[1]) if critic.mask is None else pick(critic.mask, torch.tensor([row]))[0].nonzero().flatten().tolist()
+        allowed = (
+            range(here.shape[1])
+            if critic.mask is None
+            else pick(critic.mask, torch.tensor([row]))[0].nonzero().flatten().tolist()
+        )
         best = max(allowed, key=lambda action: here[row, action].item())
         expected = selected.next_reward[number] + 0.99 * selected.carries[number] * there[row, best]
         assert y[number].item() == pytest.approx(expected.item(), abs=1e-5)
@@ -85,9 +100,13 @@ def test_targets_in_a_batch_follow_the_formula(arch: Arch, kind: str) -> None:
 def test_epsilon_falls_in_a_straight_line_of_updates_and_outlives_a_checkpoint() -> None:
     dqn = make(Arch.Markov, epsilon_start=0.8, epsilon_end=0.2, epsilon_updates=4)
     batch = bandit(np.random.default_rng(0))
-    assert [dqn.update(batch)["epsilon"].item() for _ in range(6)] == pytest.approx([0.8, 0.65, 0.5, 0.35, 0.2, 0.2])
+    assert [dqn.update(batch)["epsilon"].item() for _ in range(6)] == pytest.approx(
+        [0.8, 0.65, 0.5, 0.35, 0.2, 0.2]
+    )
     for done in (1, 3):
-        dqn, other = (make(Arch.Markov, epsilon_start=0.8, epsilon_end=0.2, epsilon_updates=4) for _ in range(2))
+        dqn, other = (
+            make(Arch.Markov, epsilon_start=0.8, epsilon_end=0.2, epsilon_updates=4) for _ in range(2)
+        )
         for _ in range(done):
             dqn.update(batch)
         other.load_state_dict(dqn.state_dict())
@@ -99,7 +118,9 @@ def test_epsilon_falls_in_a_straight_line_of_updates_and_outlives_a_checkpoint()
 def test_so_many_actions_are_random_and_evaluation_is_greedy(epsilon: float) -> None:
     agent: Agent = make(Arch.Markov, epsilon_start=epsilon).agent
     flags = torch.ones(6000, dtype=torch.bool)
-    rows = PolicyRows(torch.zeros(6000, 4), torch.zeros(6000), torch.zeros(6000, dtype=torch.long), flags, flags)
+    rows = PolicyRows(
+        torch.zeros(6000, 4), torch.zeros(6000), torch.zeros(6000, dtype=torch.long), flags, flags
+    )
     noise = torch.from_numpy(agent.draw_noise(np.random.default_rng(0), 6000))
     best = agent.act(rows, {}, noise, deterministic=True)[0]
     assert best.unique().numel() == 1
@@ -116,7 +137,9 @@ def test_a_bandit_is_learned(arch: Arch, options: dict[str, Any]) -> None:
 
     def chosen() -> list[int]:
         with torch.inference_mode():
-            return dqn.agent.act(starts(3), dqn.agent.initial_state(3), torch.zeros(3, 3), deterministic=True)[0].tolist()
+            return dqn.agent.act(
+                starts(3), dqn.agent.initial_state(3), torch.zeros(3, 3), deterministic=True
+            )[0].tolist()
 
     for _ in range(200):
         dqn.update(batch)

@@ -1,4 +1,6 @@
-"""Every algorithm trains the memories of its agent to infer the task, where that is asked for: whom it moves, its draws, and its threads."""
+"""Every algorithm trains the memories of its agent to infer the task, where that is asked for: whom it moves,
+its draws, and its threads.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +25,41 @@ from utils import parallel as lanes
 KIND = {name: kind.serves[0].value for name, kind in ALGORITHMS.items()}
 EVERYTHING: dict[str, Any] = {"decode": Decodes.reward_and_transition, "heads_read": HeadsRead.belief}
 COMBINATIONS = [
-    pytest.param(name, arch, encoders, options, id=f"{name}-{arch.name}-{encoders.name}-{'belief' if options else 'features'}")
+    pytest.param(
+        name,
+        arch,
+        encoders,
+        options,
+        id=f"{name}-{arch.name}-{encoders.name}-{'belief' if options else 'features'}",
+    )
     for name in ALGORITHMS
     for arch in AGENT_ARCHS
     for encoders in Encoders
     for options in ({}, EVERYTHING)
-    if arch is not Arch.Markov and not any(ALGORITHMS[name].problems(ALGORITHMS[name].Config(name=name), AgentConfig(arch=arch, encoders=encoders)))
+    if arch is not Arch.Markov
+    and not any(
+        ALGORITHMS[name].problems(
+            ALGORITHMS[name].Config(name=name), AgentConfig(arch=arch, encoders=encoders)
+        )
+    )
 ]
 every_combination = pytest.mark.parametrize(("name", "arch", "encoders", "options"), COMBINATIONS)
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
 
 
-def inferring(name: str, arch: Arch = Arch.Memory, *, encoders: Encoders = Encoders.separate, seed: int = 0, **options: Any) -> Algorithm:
+def inferring(
+    name: str,
+    arch: Arch = Arch.Memory,
+    *,
+    encoders: Encoders = Encoders.separate,
+    seed: int = 0,
+    **options: Any,
+) -> Algorithm:
     inference = TaskInferenceConfig(**({"weight": 1.0, "rows": 3, "steps": 4, "hidden": [16]} | options))
     asked = None if name == "DQN" else encoders  # which it refuses to have separate
-    return make(name, KIND[name], arch, seed=seed, encoders=asked, task_inference=inference, reward_embedding=12)
+    return make(
+        name, KIND[name], arch, seed=seed, encoders=asked, task_inference=inference, reward_embedding=12
+    )
 
 
 def batch_of(algorithm: Algorithm, seed: int = 0) -> Batch:
@@ -45,24 +67,32 @@ def batch_of(algorithm: Algorithm, seed: int = 0) -> Batch:
 
 
 @every_combination
-def test_three_updates_move_every_parameter_and_say_what_is_inferred(name: str, arch: Arch, encoders: Encoders, options: dict[str, Any]) -> None:
+def test_three_updates_move_every_parameter_and_say_what_is_inferred(
+    name: str, arch: Arch, encoders: Encoders, options: dict[str, Any]
+) -> None:
     algorithm = inferring(name, arch, encoders=encoders, **options)
     before, said = parameters(algorithm), []
     for seed in range(3):
         metrics = algorithm.update(batch_of(algorithm, seed))
-        assert all(value.shape == () and value.isfinite() and not value.requires_grad for value in metrics.values())
+        assert all(
+            value.shape == () and value.isfinite() and not value.requires_grad for value in metrics.values()
+        )
         said.append(metrics.keys())
     assert said[0] == said[1] == said[2]
     after = parameters(algorithm)
     assert [key for key in before if torch.equal(before[key], after[key])] == []
     alone = algorithm.agent.shares or arch is Arch.Memory_Markov
     parts = {"elbo", "reward_error", "belief_kl", *(["transition_error"] if options else [])}
-    assert {f"{owner}_{part}" for owner in (["critic"] if alone else ["actor", "critic"]) for part in parts} <= said[0]
+    assert {
+        f"{owner}_{part}" for owner in (["critic"] if alone else ["actor", "critic"]) for part in parts
+    } <= said[0]
     assert alone == ("actor_elbo" not in said[0])
 
 
 @every_combination
-def test_a_state_dict_carries_on_bit_for_bit(name: str, arch: Arch, encoders: Encoders, options: dict[str, Any]) -> None:
+def test_a_state_dict_carries_on_bit_for_bit(
+    name: str, arch: Arch, encoders: Encoders, options: dict[str, Any]
+) -> None:
     algorithm, other = (inferring(name, arch, encoders=encoders, seed=seed, **options) for seed in (0, 7))
     algorithm.update(batch_of(algorithm))
     file = io.BytesIO()
@@ -114,7 +144,9 @@ def test_draws_follow_from_the_algorithm_s_seed_and_leave_the_global_generator_a
 
 @pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if issubclass(kind, OffPolicy)])
 @pytest.mark.parametrize("encoders", Encoders, ids=lambda encoders: encoders.name)
-def test_the_loss_of_who_owns_a_memory_is_the_sum_of_its_own_and_of_what_is_inferred(name: str, encoders: Encoders) -> None:
+def test_the_loss_of_who_owns_a_memory_is_the_sum_of_its_own_and_of_what_is_inferred(
+    name: str, encoders: Encoders
+) -> None:
     """Whatever the weight, all that is drawn is the same, and so is the rest of the loss."""
     found = []
     for weight in (2.0, 1e-9):
@@ -130,18 +162,28 @@ def test_the_loss_of_who_owns_a_memory_is_the_sum_of_its_own_and_of_what_is_infe
 
 @pytest.mark.parametrize("encoders", Encoders, ids=lambda encoders: encoders.name)
 def test_the_parts_of_a_minibatch_add_up_to_what_all_of_it_infers(encoders: Encoders) -> None:
-    """Beliefs are certain and all rows and steps are taken, so that only the numbers of rows in the parts are left to be wrong."""
+    """Beliefs are certain and all rows and steps are taken, so that only the numbers of rows in the parts are
+    left to be wrong.
+    """
     algorithm = inferring("PPO", encoders=encoders, rows=None, steps=None, kl_weight=0.0, weight=3.0)
     assert isinstance(algorithm, PPO)
     batch = algorithm.agent.read(batch_of(algorithm))
-    batch = replace(batch, extras={name: torch.zeros_like(batch.reward) for name in ("log_prob", "advantage", "value", "target")})
+    batch = replace(
+        batch,
+        extras={
+            name: torch.zeros_like(batch.reward) for name in ("log_prob", "advantage", "value", "target")
+        },
+    )
     with torch.no_grad():
         for network in {algorithm.agent.actor, algorithm.agent.critic}:
             assert network.inference is not None
             network.inference.belief.bias[5:].fill_(-30.0)
     total, columns = batch.trains.sum(), torch.arange(batch.shape[1])
     loss, metrics = algorithm._loss(batch, total)
-    parts = [algorithm._loss(batch.columns(part), total, seed) for seed, part in enumerate(columns.split([1, len(columns) - 1]))]
+    parts = [
+        algorithm._loss(batch.columns(part), total, seed)
+        for seed, part in enumerate(columns.split([1, len(columns) - 1]))
+    ]
     torch.testing.assert_close(parts[0][0] + parts[1][0], loss)
     for name, value in metrics.items():
         torch.testing.assert_close(parts[0][1][name] + parts[1][1][name], value)
@@ -160,4 +202,6 @@ def test_targets_ask_a_belief_that_follows(name: str) -> None:
     assert isinstance(algorithm, OffPolicy)
     before = {key: value.clone() for key, value in algorithm.target.state_dict().items()}
     algorithm.update(batch_of(algorithm))
-    assert {key for key in before if key.startswith("inference.belief")} <= changed(before, algorithm.target.state_dict())
+    assert {key for key in before if key.startswith("inference.belief")} <= changed(
+        before, algorithm.target.state_dict()
+    )

@@ -1,4 +1,6 @@
-"""What off-policy algorithms share: who moves whom, the targets against an example worked out by hand, and that a frozen target is learned."""
+"""What off-policy algorithms share: who moves whom, the targets against an example worked out by hand, and
+that a frozen target is learned.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +28,35 @@ KIND = {name: kind.serves[0].value for name, kind in ALGORITHMS.items()}
 
 
 def possible(name: str, arch: Arch, **options: Any) -> bool:
-    return not any(ALGORITHMS[name].problems(ALGORITHMS[name].Config(name=name, **options), AgentConfig(arch=arch)))
+    return not any(
+        ALGORITHMS[name].problems(ALGORITHMS[name].Config(name=name, **options), AgentConfig(arch=arch))
+    )
 
 
 every_name = pytest.mark.parametrize("name", NAMES)
-with_policy = pytest.mark.parametrize("name", [name for name in NAMES if issubclass(ALGORITHMS[name].Config, ActorCriticConfig)])
+with_policy = pytest.mark.parametrize(
+    "name", [name for name in NAMES if issubclass(ALGORITHMS[name].Config, ActorCriticConfig)]
+)
 every_combination = pytest.mark.parametrize(
-    ("name", "arch"), [pytest.param(name, arch, id=f"{name}-{arch.name}") for name in NAMES for arch in AGENT_ARCHS if possible(name, arch)]
+    ("name", "arch"),
+    [
+        pytest.param(name, arch, id=f"{name}-{arch.name}")
+        for name in NAMES
+        for arch in AGENT_ARCHS
+        if possible(name, arch)
+    ],
 )
 
 
 def make(name: str, arch: Arch, *, encoders: Encoders = Encoders.separate, **options: Any) -> OffPolicy:
     kind = ALGORITHMS[name]
-    config, asked = kind.Config(name=name, **options), None if name == "DQN" else encoders  # which it refuses to have separate
-    made = kind(config, kind.make_agent(config, make_spec(arch, kind=KINDS[KIND[name]], encoders=asked)), seed=0)
+    config, asked = (
+        kind.Config(name=name, **options),
+        None if name == "DQN" else encoders,
+    )  # which it refuses to have separate
+    made = kind(
+        config, kind.make_agent(config, make_spec(arch, kind=KINDS[KIND[name]], encoders=asked)), seed=0
+    )
     assert isinstance(made, OffPolicy)
     return made
 
@@ -69,13 +86,19 @@ def set_rate(algorithm: OffPolicy, owner: str, rate: float) -> None:
 def test_each_loss_moves_its_own_parameters_only(name: str, arch: Arch) -> None:
     for alone in make(name, arch).optimizers:
         algorithm = make(name, arch)
-        before = {owner: [one.detach().clone() for one in owned] for owner, owned in algorithm.parameters.items()}
+        before = {
+            owner: [one.detach().clone() for one in owned] for owner, owned in algorithm.parameters.items()
+        }
         for owner in algorithm.optimizers:
             if owner != alone:
                 set_rate(algorithm, owner, 0.0)
         algorithm.update(batch_for(algorithm))
         after = algorithm.parameters
-        assert {owner for owner, old in before.items() if not all(torch.equal(*pair) for pair in zip(old, after[owner], strict=True))} == {alone}
+        assert {
+            owner
+            for owner, old in before.items()
+            if not all(torch.equal(*pair) for pair in zip(old, after[owner], strict=True))
+        } == {alone}
 
 
 @pytest.mark.parametrize(
@@ -89,27 +112,44 @@ def test_each_loss_moves_its_own_parameters_only(name: str, arch: Arch) -> None:
     ],
 )
 def test_no_gradient_reaches_what_a_loss_does_not_own(name: str, arch: Arch, encoders: Encoders) -> None:
-    """With only one backward pass done, only its owner has gradients; and every optimiser owns what no other owns."""
-    owned = [id(parameter) for parameters in make(name, arch, encoders=encoders).parameters.values() for parameter in parameters]
+    """With only one backward pass done, only its owner has gradients; and every optimiser owns what no other
+    owns.
+    """
+    owned = [
+        id(parameter)
+        for parameters in make(name, arch, encoders=encoders).parameters.values()
+        for parameter in parameters
+    ]
     assert len(owned) == len(set(owned))
     for alone in make(name, arch).optimizers:
         algorithm = make(name, arch, encoders=encoders)
         differentiate = algorithm._differentiate
-        algorithm._differentiate = lambda owner, loss, f=differentiate, alone=alone: f(owner, loss) if owner == alone else None  # pyright: ignore[reportAttributeAccessIssue]
+        algorithm._differentiate = lambda owner, loss, f=differentiate, alone=alone: (
+            f(owner, loss) if owner == alone else None
+        )  # pyright: ignore[reportAttributeAccessIssue]
         algorithm._step = lambda owner: torch.zeros(())  # pyright: ignore[reportAttributeAccessIssue]
         algorithm.update(batch_for(algorithm))
-        with_gradient = {owner for owner, parameters in algorithm.parameters.items() if any(parameter.grad is not None for parameter in parameters)}
+        with_gradient = {
+            owner
+            for owner, parameters in algorithm.parameters.items()
+            if any(parameter.grad is not None for parameter in parameters)
+        }
         assert with_gradient == {alone}
         assert all(parameter.grad is None for parameter in algorithm._followers.parameters())
 
 
 @every_combination
-def test_the_critic_that_the_policy_climbs_is_the_critic_but_takes_no_gradients(name: str, arch: Arch) -> None:
+def test_the_critic_that_the_policy_climbs_is_the_critic_but_takes_no_gradients(
+    name: str, arch: Arch
+) -> None:
     algorithm = make(name, arch)
     algorithm.update(batch_for(algorithm))
     algorithm.load_state_dict(algorithm.state_dict())
     pairs = zip(algorithm._still.parameters(), algorithm.agent.critic.head.parameters(), strict=True)
-    assert all(mine.data_ptr() == theirs.data_ptr() and not mine.requires_grad and theirs.requires_grad for mine, theirs in pairs)
+    assert all(
+        mine.data_ptr() == theirs.data_ptr() and not mine.requires_grad and theirs.requires_grad
+        for mine, theirs in pairs
+    )
 
 
 @every_combination
@@ -125,18 +165,26 @@ def test_all_gradients_are_taken_where_the_parameters_stood_before_the_update(na
 
 @every_name
 @pytest.mark.parametrize("encoders", Encoders, ids=lambda encoders: encoders.name)
-def test_the_agent_s_parameters_are_all_owned_and_what_is_shared_is_the_critic_s(name: str, encoders: Encoders) -> None:
+def test_the_agent_s_parameters_are_all_owned_and_what_is_shared_is_the_critic_s(
+    name: str, encoders: Encoders
+) -> None:
     algorithm = make(name, Arch.Memory, encoders=encoders)
-    owned = {id(parameter) for owner in ("actor", "critic") for parameter in algorithm.parameters.get(owner, [])}
+    owned = {
+        id(parameter) for owner in ("actor", "critic") for parameter in algorithm.parameters.get(owner, [])
+    }
     assert owned == {id(parameter) for parameter in algorithm.agent.parameters()}
     if encoders is Encoders.shared:
         assert algorithm.agent.actor.branch is algorithm.agent.critic.branch
-        assert {id(parameter) for parameter in algorithm.agent.critic.parameters()} == {id(parameter) for parameter in algorithm.parameters["critic"]}
+        assert {id(parameter) for parameter in algorithm.agent.critic.parameters()} == {
+            id(parameter) for parameter in algorithm.parameters["critic"]
+        }
 
 
 @with_policy
 @pytest.mark.parametrize("encoders", Encoders, ids=lambda encoders: encoders.name)
-def test_a_shared_memory_is_read_once_for_the_agent_and_once_for_the_target(name: str, encoders: Encoders, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shared_memory_is_read_once_for_the_agent_and_once_for_the_target(
+    name: str, encoders: Encoders, monkeypatch: pytest.MonkeyPatch
+) -> None:
     algorithm, read = make(name, Arch.Memory, encoders=encoders), []
     unroll = MemoryBranch.unroll
 
@@ -146,7 +194,11 @@ def test_a_shared_memory_is_read_once_for_the_agent_and_once_for_the_target(name
 
     monkeypatch.setattr(MemoryBranch, "unroll", noting)
     algorithm.update(batch_for(algorithm))
-    assert len(read) == len(set(read)) == (2 if encoders is Encoders.shared else 4 if algorithm.target_policy else 3)
+    assert (
+        len(read)
+        == len(set(read))
+        == (2 if encoders is Encoders.shared else 4 if algorithm.target_policy else 3)
+    )
     read.clear()
     if algorithm.policy_delay > 1 and encoders is Encoders.separate:
         algorithm.update(batch_for(algorithm))
@@ -160,13 +212,20 @@ def test_the_targets_follow_by_tau(name: str, arch: Arch) -> None:
         before = copies(algorithm._followers)
         algorithm.update(batch_for(algorithm))
         tau = 0.25 if learns or not algorithm.target_policy else 0.0
-        for now, old, new in zip(algorithm._followers.parameters(), before, algorithm._leaders.parameters(), strict=True):
+        for now, old, new in zip(
+            algorithm._followers.parameters(), before, algorithm._leaders.parameters(), strict=True
+        ):
             torch.testing.assert_close(now, (1 - tau) * old + tau * new)
-    assert algorithm.target is algorithm._followers[0] and algorithm.target.head is not algorithm.agent.critic.head
+    assert (
+        algorithm.target is algorithm._followers[0]
+        and algorithm.target.head is not algorithm.agent.critic.head
+    )
 
 
 class KnownQ(nn.Module):
-    """A head that believes what the first number of an observation says, of any action; its other estimate is higher."""
+    """A head that believes what the first number of an observation says, of any action; its other estimate is
+    higher.
+    """
 
     def __init__(self, choices: int) -> None:
         super().__init__()
@@ -178,34 +237,69 @@ class KnownQ(nn.Module):
 
 
 def known_trial(number: int, *, falls: int, time_limit: int) -> Trial:
-    """Two episodes with ends at those rows: the observation of row t is [100 + t, trial number, ...], its reward 10 t."""
+    """Two episodes with ends at those rows: the observation of row t is [100 + t, trial number, ...], its
+    reward 10 t.
+    """
     rows = max(falls, time_limit) + 1
     time = np.arange(rows)
     start = np.isin(time - 1, [-1, min(falls, time_limit)])
     obs = np.zeros((rows, 4), np.float32)
     obs[:, 0], obs[:, 1] = 100 + time, number
     reward = np.where(start, 0, 10 * time).astype(np.float32)
-    return Trial(obs, np.zeros((rows, 2), np.float32), reward, time == falls, time == time_limit, start, time == 0, time == rows - 1)
+    return Trial(
+        obs,
+        np.zeros((rows, 2), np.float32),
+        reward,
+        time == falls,
+        time == time_limit,
+        start,
+        time == 0,
+        time == rows - 1,
+    )
 
 
-# trial 0 falls at row 2, and its second episode ends at the time limit at row 6; trial 1 the other way round, at rows 2 and 5
-WHOLE_TRIAL = {(0, 0): 60.5, (0, 1): 71.5, (0, 3): 92.0, (0, 4): 102.5, (0, 5): 113.0, (1, 0): 60.5, (1, 1): 71.5, (1, 3): 92.0, (1, 4): 50.0}
+# trial 0 falls at row 2, and its second episode ends at the time limit at row 6; trial 1 the other way round,
+# at rows 2 and 5
+WHOLE_TRIAL = {
+    (0, 0): 60.5,
+    (0, 1): 71.5,
+    (0, 3): 92.0,
+    (0, 4): 102.5,
+    (0, 5): 113.0,
+    (1, 0): 60.5,
+    (1, 1): 71.5,
+    (1, 3): 92.0,
+    (1, 4): 50.0,
+}
 EPISODES = WHOLE_TRIAL | {(0, 1): 20.0, (1, 1): 71.0}
 
 
 @every_combination
-@pytest.mark.parametrize(("horizon", "expected"), [(ReturnHorizon.trial, WHOLE_TRIAL), (ReturnHorizon.episode, EPISODES)], ids=["trial", "episode"])
+@pytest.mark.parametrize(
+    ("horizon", "expected"),
+    [(ReturnHorizon.trial, WHOLE_TRIAL), (ReturnHorizon.episode, EPISODES)],
+    ids=["trial", "episode"],
+)
 @pytest.mark.parametrize("sample", Sample)
 def test_targets_equal_those_worked_out_by_hand(
     name: str, arch: Arch, horizon: ReturnHorizon, expected: dict[tuple[int, int], float], sample: Sample
 ) -> None:
     options: dict[str, Any] = {"temperature": 1e-9} if hasattr(ALGORITHMS[name].Config, "temperature") else {}
-    algorithm = make(name, arch, discount=0.5, return_horizon=horizon, critics=2, critics_in_target=2, **options)
+    algorithm = make(
+        name, arch, discount=0.5, return_horizon=horizon, critics=2, critics_in_target=2, **options
+    )
     algorithm.target.head = KnownQ(choices=3)
     kind = KINDS[KIND[name]]
     replay = make_replay(capacity=2, k=2, horizon=3, kind=kind)
-    play(replay, [known_trial(0, falls=2, time_limit=6), known_trial(1, falls=5, time_limit=2)], num_slots=2, kind=kind)
-    batch = replay.sample(Needs(on_policy=False, sample=sample, batch_size=100, window=2), np.random.default_rng(0))
+    play(
+        replay,
+        [known_trial(0, falls=2, time_limit=6), known_trial(1, falls=5, time_limit=2)],
+        num_slots=2,
+        kind=kind,
+    )
+    batch = replay.sample(
+        Needs(on_policy=False, sample=sample, batch_size=100, window=2), np.random.default_rng(0)
+    )
     selected = algorithm._select(batch)
     y = algorithm.targets(batch, selected, algorithm.agent.actor.unroll(batch))
     assert isinstance(batch.obs, Tensor)
@@ -216,7 +310,9 @@ def test_targets_equal_those_worked_out_by_hand(
 
 
 @every_combination
-def test_with_targets_and_noise_frozen_the_critic_s_loss_on_a_fixed_batch_falls(name: str, arch: Arch) -> None:
+def test_with_targets_and_noise_frozen_the_critic_s_loss_on_a_fixed_batch_falls(
+    name: str, arch: Arch
+) -> None:
     algorithm = make(name, arch, learning_rate=3e-3)
     for owner in algorithm.optimizers.keys() - {"critic"}:
         set_rate(algorithm, owner, 0.0)
@@ -259,11 +355,18 @@ def test_windows_train_as_well(name: str, window: int, burn_in: int) -> None:
 
 @every_name
 @pytest.mark.parametrize("encoders", Encoders, ids=lambda encoders: encoders.name)
-def test_windows_from_stored_states_train_and_all_who_remember_as_the_actor_read_them(name: str, encoders: Encoders) -> None:
-    algorithm = make(name, Arch.Memory, encoders=encoders, window=4, burn_in=2, window_start=WindowStart.stored)
+def test_windows_from_stored_states_train_and_all_who_remember_as_the_actor_read_them(
+    name: str, encoders: Encoders
+) -> None:
+    algorithm = make(
+        name, Arch.Memory, encoders=encoders, window=4, burn_in=2, window_start=WindowStart.stored
+    )
     batch = batch_for(algorithm)
     assert batch.state is not None
-    started = {"zero": replace(batch, state=None), "stored": replace(batch, state={"hidden": torch.rand(batch.shape[1], 6)})}
+    started = {
+        "zero": replace(batch, state=None),
+        "stored": replace(batch, state={"hidden": torch.rand(batch.shape[1], 6)}),
+    }
     selected = algorithm._select(batch)
     targets, q, seen = {}, {}, {}
     for start, one in started.items():
@@ -286,20 +389,36 @@ def test_stored_states_that_nothing_could_start_from_are_refused_in_one_sentence
     config: Any = kind.Config(name=name, window=8, burn_in=4, window_start=stored)  # pyright: ignore[reportCallIssue]
     assert kind.needs(config, Arch.Memory).state_every == 4
     assert kind.needs(replace(config, state_every=2), Arch.Memory).state_every == 2
-    assert kind.needs(config, Arch.Markov).state_every == kind.needs(replace(config, window_start=WindowStart.zero), Arch.Memory).state_every == 0
+    assert (
+        kind.needs(config, Arch.Markov).state_every
+        == kind.needs(replace(config, window_start=WindowStart.zero), Arch.Memory).state_every
+        == 0
+    )
     refused: list[tuple[dict[str, Any], str]] = [
         ({"window": 0}, r"window=0 takes whole trials, which start with nothing remembered: use zero\.$"),
-        ({"window": 8, "burn_in": 6}, r"^algorithm.state_every=null, which is 4, does not divide .* use 2 or what divides that\.$"),
-        ({"window": 8, "state_every": 3}, r"^algorithm.state_every=3 does not divide algorithm.window=8 .* use 8 or what divides that\.$"),
+        (
+            {"window": 8, "burn_in": 6},
+            r"^algorithm.state_every=null, which is 4, does not divide .* use 2 or what divides that\.$",
+        ),
+        (
+            {"window": 8, "state_every": 3},
+            r"^algorithm.state_every=3 does not divide algorithm.window=8 .* use 8 or what divides that\.$",
+        ),
     ]
     for options, sentence in refused:
         with pytest.raises(ValueError, match=sentence):
             make(name, Arch.Memory, window_start=stored, **options)
     spec = make_spec(Arch.Memory, "Transformer", kind=KINDS[KIND[name]])
-    with pytest.raises(ValueError, match=r"^memory=Transformer has no state .*: use algorithm.window_start=zero, or algorithm.window=0, "):
+    with pytest.raises(
+        ValueError,
+        match=r"^memory=Transformer has no state .*: use algorithm.window_start=zero, or algorithm.window=0, ",
+    ):
         kind.make_agent(config, spec)
     kind.make_agent(replace(config, window_start=WindowStart.zero), spec)
-    assert any("in agent=Memory_Markov it remembers nothing" in one for one in kind.problems(config, AgentConfig(arch=Arch.Memory_Markov)))
+    assert any(
+        "in agent=Memory_Markov it remembers nothing" in one
+        for one in kind.problems(config, AgentConfig(arch=Arch.Memory_Markov))
+    )
 
 
 @every_name
@@ -307,7 +426,13 @@ def test_gradients_are_clipped_on_demand(name: str) -> None:
     for limit, clipped in ((None, False), (1e-3, True)):
         algorithm = make(name, Arch.Memory, max_grad_norm=limit)
         metrics = algorithm.update(batch_for(algorithm))
-        norm = nn.utils.get_total_norm([parameter.grad for parameter in algorithm.agent.critic.parameters() if parameter.grad is not None])
+        norm = nn.utils.get_total_norm(
+            [
+                parameter.grad
+                for parameter in algorithm.agent.critic.parameters()
+                if parameter.grad is not None
+            ]
+        )
         assert (norm.item() <= 1.01e-3) == clipped
         assert metrics["critic_grad_norm"].item() > 1e-3, "what is reported is the norm before"
 
@@ -325,13 +450,18 @@ def test_what_it_needs(name: str) -> None:
 
 @every_name
 def test_impossible_ensembles_and_windows_are_refused_in_one_sentence(name: str) -> None:
-    with pytest.raises(ValueError, match=r"^algorithm.critics_in_target=5 is more than algorithm.critics=4\.$"):
+    with pytest.raises(
+        ValueError, match=r"^algorithm.critics_in_target=5 is more than algorithm.critics=4\.$"
+    ):
         make(name, Arch.Markov, critics=4, critics_in_target=5)
-    with pytest.raises(ValueError, match=r"^algorithm.burn_in=3 goes before a window, and algorithm.window=0 takes whole trials\.$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^algorithm.burn_in=3 goes before a window, and algorithm.window=0 takes whole trials\.$",
+    ):
         make(name, Arch.Memory, burn_in=3)
 
 
-# -- ensembles -------------------------------------------------------------------------------------------------------------------------------
+# -- ensembles -----------------------------------------------------------------------------------------------
 
 
 @every_combination
@@ -344,7 +474,9 @@ def test_an_ensemble_learns_in_every_part(name: str, arch: Arch) -> None:
 
 
 @every_name
-def test_targets_believe_the_smallest_of_a_subset_that_is_drawn_anew_by_the_algorithm_s_own_stream(name: str) -> None:
+def test_targets_believe_the_smallest_of_a_subset_that_is_drawn_anew_by_the_algorithm_s_own_stream(
+    name: str,
+) -> None:
     algorithm = make(name, Arch.Markov, critics=4, critics_in_target=2)
     q = torch.tensor([[4.0], [3.0], [2.0], [1.0]])
     torch.manual_seed(0)
@@ -353,24 +485,39 @@ def test_targets_believe_the_smallest_of_a_subset_that_is_drawn_anew_by_the_algo
     torch.manual_seed(1)
     assert drawn == [same.smallest(q).item() for _ in range(300)]
     counts = [drawn.count(value) for value in (1.0, 2.0, 3.0, 4.0)]
-    assert counts[3] == 0 and all(abs(count - 300 * part) < 40 for count, part in zip(counts, (1 / 2, 1 / 3, 1 / 6, 0), strict=True))
+    assert counts[3] == 0 and all(
+        abs(count - 300 * part) < 40 for count, part in zip(counts, (1 / 2, 1 / 3, 1 / 6, 0), strict=True)
+    )
     assert make(name, Arch.Markov, critics=4, critics_in_target=4).smallest(q).item() == 1.0
 
 
-# -- step sizes and delays -------------------------------------------------------------------------------------------------------------------
+# -- step sizes and delays -----------------------------------------------------------------------------------
 
 
 @every_combination
 def test_embeddings_and_memories_have_a_step_size_of_their_own_on_demand(name: str, arch: Arch) -> None:
     algorithm = make(name, arch, encoder_learning_rate=1e-12)
-    parts = [part for network in (algorithm.agent.actor, algorithm.agent.critic) for part in (network.encoder, network.branch)]
-    before, heads = [copies(part) for part in parts], [copies(algorithm.agent.actor.head), copies(algorithm.agent.critic.head)]
+    parts = [
+        part
+        for network in (algorithm.agent.actor, algorithm.agent.critic)
+        for part in (network.encoder, network.branch)
+    ]
+    before, heads = (
+        [copies(part) for part in parts],
+        [copies(algorithm.agent.actor.head), copies(algorithm.agent.critic.head)],
+    )
     algorithm.update(batch_for(algorithm))
-    for one, was in zip((one for part in parts for one in copies(part)), (was for old in before for was in old), strict=True):
+    for one, was in zip(
+        (one for part in parts for one in copies(part)), (was for old in before for was in old), strict=True
+    ):
         torch.testing.assert_close(one, was, rtol=0, atol=1e-9)
     assert moved(algorithm.agent.actor.head, heads[0]) and moved(algorithm.agent.critic.head, heads[1])
-    for owned, optimizer in ((algorithm.parameters[name], optimizer) for name, optimizer in algorithm.optimizers.items()):
-        assert {id(one) for group in optimizer.param_groups for one in group["params"]} == {id(one) for one in owned}
+    for owned, optimizer in (
+        (algorithm.parameters[name], optimizer) for name, optimizer in algorithm.optimizers.items()
+    ):
+        assert {id(one) for group in optimizer.param_groups for one in group["params"]} == {
+            id(one) for one in owned
+        }
 
 
 @every_combination

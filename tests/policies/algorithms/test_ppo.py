@@ -1,4 +1,6 @@
-"""PPO: its losses worked out by hand, an update against one written plainly, its parts, and what it learns in seconds."""
+"""PPO: its losses worked out by hand, an update against one written plainly, its parts, and what it learns in
+seconds.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,14 @@ every_arch = pytest.mark.parametrize("arch", AGENT_ARCHS, ids=lambda arch: arch.
 every_kind = pytest.mark.parametrize("kind", ["continuous", "discrete"])
 
 
-def make(arch: Arch = Arch.Memory, kind: str = "continuous", *, memory: str = "GRU", agent: dict[str, Any] | None = None, **options: Any) -> PPO:
+def make(
+    arch: Arch = Arch.Memory,
+    kind: str = "continuous",
+    *,
+    memory: str = "GRU",
+    agent: dict[str, Any] | None = None,
+    **options: Any,
+) -> PPO:
     config = PPOConfig(name="PPO", **options)
     return PPO(config, PPO.make_agent(config, make_spec(arch, memory, KINDS[kind], **(agent or {}))), seed=0)
 
@@ -48,18 +57,28 @@ def test_it_needs_the_rows_of_its_own_policy_once() -> None:
     assert PPO.needs(PPOConfig(), Arch.Memory) == Needs(on_policy=True, sample=Sample.trials, batch_size=0)
 
 
-# -- the loss ------------------------------------------------------------------------------------------------------------------------------------
+# -- the loss ------------------------------------------------------------------------------------------------
 
 
-def judged(ppo: PPO, ratio: float, advantage: float, *, target: float = 0.0, value_then: float = 0.0) -> Batch:
-    """A batch in which every action is `ratio` times as likely as it was, and has that advantage; and values and targets of then."""
+def judged(
+    ppo: PPO, ratio: float, advantage: float, *, target: float = 0.0, value_then: float = 0.0
+) -> Batch:
+    """A batch in which every action is `ratio` times as likely as it was, and has that advantage; and values
+    and targets of then.
+    """
     batch = ppo.agent.read(batch_of())
     with torch.no_grad():
         outputs = ppo.agent.unroll(batch)
         value = ppo.agent.critic.head(outputs.critic)
         log_prob = outputs.policy.log_prob(batch.action) - math.log(ratio)
     flat = {"advantage": advantage, "target": target, "value": value_then}
-    return replace(batch, extras={"log_prob": log_prob, **{name: torch.full_like(value, number) for name, number in flat.items()}})
+    return replace(
+        batch,
+        extras={
+            "log_prob": log_prob,
+            **{name: torch.full_like(value, number) for name, number in flat.items()},
+        },
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +92,9 @@ def judged(ppo: PPO, ratio: float, advantage: float, *, target: float = 0.0, val
         (0.9, -2.0, -1.8, True),
     ],
 )
-def test_the_clipped_gain_is_the_one_worked_out_by_hand(ratio: float, advantage: float, gain: float, moves: bool) -> None:
+def test_the_clipped_gain_is_the_one_worked_out_by_hand(
+    ratio: float, advantage: float, gain: float, moves: bool
+) -> None:
     """Only where the ratio has gone too far in the direction of its gain does the gradient stop."""
     ppo = make(clip=0.2, value_weight=0.0, entropy_weight=0.0)
     batch = judged(ppo, ratio, advantage)
@@ -85,9 +106,16 @@ def test_the_clipped_gain_is_the_one_worked_out_by_hand(ratio: float, advantage:
     assert any(part.abs().max() > 1e-6 for part in gradient) == moves
 
 
-@pytest.mark.parametrize(("clip_value", "then", "expected"), [(None, 3.0, 0.5 * 25.0), (0.5, 3.0, 0.5 * 25.0), (0.5, -7.0, 0.5 * 11.5**2)])
-def test_the_value_s_loss_is_the_one_worked_out_by_hand(clip_value: float | None, then: float, expected: float) -> None:
-    """The value is 0 and its target 5; where clipped, it may not have come further than 0.5 from what it was, and the worse error counts."""
+@pytest.mark.parametrize(
+    ("clip_value", "then", "expected"),
+    [(None, 3.0, 0.5 * 25.0), (0.5, 3.0, 0.5 * 25.0), (0.5, -7.0, 0.5 * 11.5**2)],
+)
+def test_the_value_s_loss_is_the_one_worked_out_by_hand(
+    clip_value: float | None, then: float, expected: float
+) -> None:
+    """The value is 0 and its target 5; where clipped, it may not have come further than 0.5 from what it was,
+    and the worse error counts.
+    """
     ppo = make(clip_value=clip_value, entropy_weight=0.0, value_weight=0.5)
     with torch.no_grad():
         for name, parameter in ppo.agent.critic.head.named_parameters():
@@ -103,16 +131,24 @@ def test_the_entropy_is_that_of_torch_distributions(kind: str) -> None:
     ppo, batch = make(kind=kind, init_deviation=0.7), batch_of(kind)
     batch = ppo.agent.read(batch)
     policy: Any = ppo.agent.unroll(batch).policy
-    theirs = Independent(Normal(policy.mean, policy.log_std.exp()), 1) if kind == "continuous" else Categorical(logits=policy.logits)
+    theirs = (
+        Independent(Normal(policy.mean, policy.log_std.exp()), 1)
+        if kind == "continuous"
+        else Categorical(logits=policy.logits)
+    )
     torch.testing.assert_close(policy.entropy().expand(batch.shape), theirs.entropy())
-    torch.testing.assert_close(policy.log_prob(batch.action)[batch.valid], theirs.log_prob(batch.action)[batch.valid])
+    torch.testing.assert_close(
+        policy.log_prob(batch.action)[batch.valid], theirs.log_prob(batch.action)[batch.valid]
+    )
 
 
-# -- values in units of their own ----------------------------------------------------------------------------------------------------------------
+# -- values in units of their own ----------------------------------------------------------------------------
 
 
 def test_a_normalised_value_counts_in_deviations_of_the_returns() -> None:
-    """After units of mean 5 and deviation 3: advantages are those of V = 3 v + 5, and targets of the loss are counted in the new units."""
+    """After units of mean 5 and deviation 3: advantages are those of V = 3 v + 5, and targets of the loss are
+    counted in the new units.
+    """
     ppo, batch = make(normalise_value=True), batch_of()
     scale = ppo.scale
     assert scale is not None
@@ -126,7 +162,9 @@ def test_a_normalised_value_counts_in_deviations_of_the_returns() -> None:
     deviation = (square - mean.square()).sqrt()
     assert (scale.mean, scale.deviation) == (pytest.approx(mean.item()), pytest.approx(deviation.item()))
     torch.testing.assert_close(found["target"][trains], (target - mean) / deviation, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(found["value"][trains], (value[trains] - mean) / deviation, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        found["value"][trains], (value[trains] - mean) / deviation, rtol=1e-4, atol=1e-5
+    )
     normal = (advantage[trains] - advantage[trains].mean()) / advantage[trains].std(correction=0)
     torch.testing.assert_close(found["advantage"][trains], normal, rtol=1e-4, atol=1e-4)
 
@@ -136,14 +174,18 @@ def test_the_first_returns_make_the_units_and_their_size_is_nothing_to_the_loss(
     huge = replace(batch, reward=1e4 * batch.reward)
     with ThreadPoolExecutor() as threads:
         target = ppo._judged(ppo.agent.read(huge), threads).extras["target"][batch.trains]
-    assert target.mean().item() == pytest.approx(0.0, abs=1e-4) and target.std(correction=0).item() == pytest.approx(1.0, abs=1e-3)
+    assert target.mean().item() == pytest.approx(0.0, abs=1e-4) and target.std(
+        correction=0
+    ).item() == pytest.approx(1.0, abs=1e-3)
     assert ppo.scale is not None and ppo.scale.deviation > 1e3
 
 
 def test_returns_that_are_all_the_same_divide_by_no_zero() -> None:
     scale = ValueScale()
     scale.learn(torch.full((5,), 7.0))
-    assert scale.counts(torch.tensor(7.0)).item() == pytest.approx(0.0) and math.isfinite(scale.counts(torch.tensor(8.0)).item())
+    assert scale.counts(torch.tensor(7.0)).item() == pytest.approx(0.0) and math.isfinite(
+        scale.counts(torch.tensor(8.0)).item()
+    )
     assert scale.returns(scale.counts(torch.tensor(8.0))).item() == pytest.approx(8.0)
 
 
@@ -159,15 +201,23 @@ def test_the_units_go_through_a_file() -> None:
     assert all(torch.equal(*pair) for pair in zip(parameters(ppo), parameters(other), strict=True))
 
 
-# -- the update ----------------------------------------------------------------------------------------------------------------------------------
+# -- the update ----------------------------------------------------------------------------------------------
 
 
 @every_arch
 @every_kind
 @pytest.mark.parametrize("horizon", ReturnHorizon)
 def test_an_update_equals_one_written_plainly(arch: Arch, kind: str, horizon: ReturnHorizon) -> None:
-    """Picked rows in place of masks, all at once, and torch's own optimiser, twice; by an epsilon so large that Adam makes little of little."""
-    options: dict[str, Any] = {"epochs": 2, "minibatches": 1, "learning_rate": 0.1, "entropy_weight": 0.01, "return_horizon": horizon}
+    """Picked rows in place of masks, all at once, and torch's own optimiser, twice; by an epsilon so large
+    that Adam makes little of little.
+    """
+    options: dict[str, Any] = {
+        "epochs": 2,
+        "minibatches": 1,
+        "learning_rate": 0.1,
+        "entropy_weight": 0.01,
+        "return_horizon": horizon,
+    }
     ppo, plain, batch = make(arch, kind, **options), make(arch, kind, **options), batch_of(kind)
     ppo.optimizer.param_groups[0]["eps"] = 1.0
     metrics = ppo.update(batch)
@@ -177,12 +227,21 @@ def test_an_update_equals_one_written_plainly(arch: Arch, kind: str, horizon: Re
     def look() -> tuple[Tensor, Tensor, Tensor]:
         outputs = agent.unroll(batch)
         policy: Any = outputs.policy
-        return policy.log_prob(batch.action)[trains], agent.critic.head(outputs.critic), policy.entropy().expand(batch.shape)[trains]
+        return (
+            policy.log_prob(batch.action)[trains],
+            agent.critic.head(outputs.critic),
+            policy.entropy().expand(batch.shape)[trains],
+        )
 
     with torch.no_grad():
         old, value, _ = look()
-        advantage = advantages(batch, value, discount=0.97, trace=0.9, whole_trial=horizon is ReturnHorizon.trial)[trains]
-        target, normal = advantage + value[trains], (advantage - advantage.mean()) / advantage.std(correction=0)
+        advantage = advantages(
+            batch, value, discount=0.97, trace=0.9, whole_trial=horizon is ReturnHorizon.trial
+        )[trains]
+        target, normal = (
+            advantage + value[trains],
+            (advantage - advantage.mean()) / advantage.std(correction=0),
+        )
     for _ in range(2):
         log_prob, value, entropy = look()
         ratio = (log_prob - old).exp()
@@ -194,15 +253,24 @@ def test_an_update_equals_one_written_plainly(arch: Arch, kind: str, horizon: Re
         optimizer.step()
     for ours, theirs in zip(ppo.agent.parameters(), agent.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-    assert max((old - new).abs().max().item() for old, new in zip(before, parameters(ppo), strict=True)) > 1e-3
+    assert (
+        max((old - new).abs().max().item() for old, new in zip(before, parameters(ppo), strict=True)) > 1e-3
+    )
     assert metrics["approx_kl"].item() > 0
 
 
 @every_kind
 @pytest.mark.parametrize("encoders", Encoders, ids=lambda encoders: encoders.name)
 def test_the_first_step_of_an_update_is_where_the_actions_came_from(kind: str, encoders: Encoders) -> None:
-    """The rows were played by this very policy, so the ratio is 1: acting and learning read the same numbers, normalised or not."""
-    ppo = make(kind=kind, epochs=1, minibatches=1, agent={"normalise_obs": True, "normalise_reward": True, "encoders": encoders})
+    """The rows were played by this very policy, so the ratio is 1: acting and learning read the same numbers,
+    normalised or not.
+    """
+    ppo = make(
+        kind=kind,
+        epochs=1,
+        minibatches=1,
+        agent={"normalise_obs": True, "normalise_reward": True, "encoders": encoders},
+    )
     ppo.agent.extras = ("log_prob",)
     ppo.agent.observe(batch_of(kind), 0.97)
     replay, said = acted(ppo.agent, num_slots=3, kind=KINDS[kind])
@@ -210,7 +278,9 @@ def test_the_first_step_of_an_update_is_where_the_actions_came_from(kind: str, e
     metrics = ppo.update(batch)
     assert metrics["approx_kl"].item() == pytest.approx(0, abs=1e-6) and metrics["clip_fraction"].item() == 0
     assert len({round(value[0], 3) for value in said.values()}) > 3
-    assert ppo.update(batch)["approx_kl"].item() == pytest.approx(0, abs=1e-6), "judged anew by the policy as it is now"
+    assert ppo.update(batch)["approx_kl"].item() == pytest.approx(0, abs=1e-6), (
+        "judged anew by the policy as it is now"
+    )
 
 
 def test_every_column_is_in_one_minibatch_of_each_epoch_and_they_differ() -> None:
@@ -226,7 +296,9 @@ def test_every_column_is_in_one_minibatch_of_each_epoch_and_they_differ() -> Non
     ppo.update(batch)
     assert len(seen) == 15
     for epoch in range(5):
-        assert sorted(column for columns in seen[3 * epoch : 3 * epoch + 3] for column in columns) == list(range(batch.shape[1]))
+        assert sorted(column for columns in seen[3 * epoch : 3 * epoch + 3] for column in columns) == list(
+            range(batch.shape[1])
+        )
     assert len({tuple(columns) for columns in seen}) > 5
 
 
@@ -236,7 +308,9 @@ def test_a_gradient_in_parts_is_the_gradient_and_its_bits_do_not_depend_on_threa
     for ppo in (whole, *parts):
         for seed in range(3):
             ppo.update(batch_of(seed=seed))
-    assert all(torch.equal(one, other) for one, other in zip(parameters(parts[0]), parameters(parts[1]), strict=True))
+    assert all(
+        torch.equal(one, other) for one, other in zip(parameters(parts[0]), parameters(parts[1]), strict=True)
+    )
     for ppo in parts:
         for one, other in zip(parameters(ppo), parameters(whole), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
@@ -259,10 +333,14 @@ def test_what_is_shared_learns_from_policy_and_value(encoders: Encoders, togethe
     assert (ppo.agent.actor.branch is ppo.agent.critic.branch) == together
     batch = judged(ppo, 1.0, 0.0, target=5.0)
     gradients = torch.autograd.grad(ppo._loss(batch, batch.trains.sum())[0], memory, allow_unused=True)
-    assert any(gradient is not None and gradient.abs().max() > 1e-6 for gradient in gradients) == together, "the value's alone, with no advantage"
+    assert any(gradient is not None and gradient.abs().max() > 1e-6 for gradient in gradients) == together, (
+        "the value's alone, with no advantage"
+    )
 
 
-def test_the_pace_follows_the_change_of_the_policy_and_never_exceeds_the_step_sizes_that_were_asked_for() -> None:
+def test_the_pace_follows_the_change_of_the_policy_and_never_exceeds_the_step_sizes_that_were_asked_for() -> (
+    None
+):
     ppo = make(target_kl=0.01, learning_rate=1e-3, encoder_learning_rate=1e-5)
 
     def sizes() -> list[float]:
@@ -275,7 +353,9 @@ def test_the_pace_follows_the_change_of_the_policy_and_never_exceeds_the_step_si
     assert sizes() == pytest.approx([1e-3 / 1.2, 1e-5 / 1.2])
     other = make(target_kl=0.01, learning_rate=1e-3, encoder_learning_rate=1e-5)
     other.load_state_dict(ppo.state_dict())
-    assert other._settle_pace(torch.tensor(0.01), 0.01).item() == pytest.approx(1 / 1.2), "a resumed run goes on at its pace"
+    assert other._settle_pace(torch.tensor(0.01), 0.01).item() == pytest.approx(1 / 1.2), (
+        "a resumed run goes on at its pace"
+    )
 
 
 def test_a_policy_that_changes_too_fast_is_slowed_down_and_one_without_a_target_is_not() -> None:
@@ -286,26 +366,33 @@ def test_a_policy_that_changes_too_fast_is_slowed_down_and_one_without_a_target_
     assert np.mean(changes[1][-10:]) < 0.5 * np.mean(changes[0][-10:])
 
 
-# -- windows -------------------------------------------------------------------------------------------------------------------------------------
+# -- windows -------------------------------------------------------------------------------------------------
 
 
 @every_kind
 @pytest.mark.parametrize("encoders", Encoders, ids=lambda encoders: encoders.name)
 @pytest.mark.parametrize("memory", [name for name, kind in MEMORIES.items() if kind.stores_state])
 def test_windows_start_from_what_was_remembered_there(memory: str, kind: str, encoders: Encoders) -> None:
-    """They say of every row what whole columns say, those of trials packed one after another too; and each row that trains is in one of them."""
+    """They say of every row what whole columns say, those of trials packed one after another too; and each
+    row that trains is in one of them.
+    """
     ppo = make(kind=kind, memory=memory, window=4, parts=2, agent={"encoders": encoders})
     whole = make(kind=kind, memory=memory, agent={"encoders": encoders})
     batch = batch_of(kind)
     assert batch.trial_start[1:].any(), "packed"
     with ThreadPoolExecutor() as threads:
-        cut, uncut = ppo._judged(ppo.agent.read(batch), threads), whole._judged(whole.agent.read(batch), threads)
+        cut, uncut = (
+            ppo._judged(ppo.agent.read(batch), threads),
+            whole._judged(whole.agent.read(batch), threads),
+        )
     assert cut.shape[0] == 4 and int(cut.trains.sum()) == int(batch.trains.sum()) and cut.trains.any(0).all()
     with torch.no_grad():
         (actor, critic), _ = ppo.agent.see_on(cut)
     value = ppo.agent.critic.head(critic)[cut.trains]
     torch.testing.assert_close(value, cut.extras["value"][cut.trains])
-    torch.testing.assert_close(ppo.agent.actor.head(actor).log_prob(cut.action)[cut.trains], cut.extras["log_prob"][cut.trains])
+    torch.testing.assert_close(
+        ppo.agent.actor.head(actor).log_prob(cut.action)[cut.trains], cut.extras["log_prob"][cut.trains]
+    )
     for name in ("value", "advantage", "log_prob", "target"):
         ours, theirs = (one.extras[name][one.trains].sort().values for one in (cut, uncut))
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
@@ -337,15 +424,19 @@ def test_a_memory_without_a_state_has_no_windows() -> None:
 def test_gradients_are_clipped_and_what_is_reported_is_the_norm_before() -> None:
     ppo = make(max_grad_norm=1e-3, epochs=1, minibatches=1)
     norm = ppo.update(batch_of())["grad_norm"].item()
-    after = torch.nn.utils.get_total_norm([parameter.grad for parameter in ppo.parameters if parameter.grad is not None]).item()
+    after = torch.nn.utils.get_total_norm(
+        [parameter.grad for parameter in ppo.parameters if parameter.grad is not None]
+    ).item()
     assert after == pytest.approx(1e-3, rel=1e-2) and norm > 1e-2
 
 
-# -- learning ------------------------------------------------------------------------------------------------------------------------------------
+# -- learning ------------------------------------------------------------------------------------------------
 
 
 def cued(ppo: PPO, rng: np.random.Generator, kind: str, trials: int = 64) -> tuple[Batch, float]:
-    """Trials of two steps, played by the agent: row 0 shows +1 or -1, row 1 nothing, and there the action should name what row 0 showed."""
+    """Trials of two steps, played by the agent: row 0 shows +1 or -1, row 1 nothing, and there the action
+    should name what row 0 showed.
+    """
     cue = torch.from_numpy(rng.integers(2, size=trials))
     obs = torch.zeros(3, trials, 4)
     obs[0, :, 0] = 2.0 * cue - 1.0
@@ -371,9 +462,14 @@ def cued(ppo: PPO, rng: np.random.Generator, kind: str, trials: int = 64) -> tup
 
 
 @every_kind
-@pytest.mark.parametrize(("arch", "learns"), [(Arch.Memory, True), (Arch.Markov, False)], ids=["Memory", "Markov"])
+@pytest.mark.parametrize(
+    ("arch", "learns"), [(Arch.Memory, True), (Arch.Markov, False)], ids=["Memory", "Markov"]
+)
 def test_what_has_to_be_remembered_is_learned_by_who_can(arch: Arch, kind: str, learns: bool) -> None:
-    ppo, rng = make(arch, kind, learning_rate=5e-3, discount=0.9, entropy_weight=0.0, agent={"hidden": [32]}), np.random.default_rng(0)
+    ppo, rng = (
+        make(arch, kind, learning_rate=5e-3, discount=0.9, entropy_weight=0.0, agent={"hidden": [32]}),
+        np.random.default_rng(0),
+    )
     scores, metrics = [], {}
     for _ in range(80):
         batch, score = cued(ppo, rng, kind)

@@ -21,15 +21,29 @@ from policies.returns import advantages
 from tests.trials import KINDS, make_replay, make_spec, make_trials, play
 
 EPOCHS, WIDTH = 4, 6
-OPTIONS: dict[str, Any] = {"discount": 0.97, "trace": 0.9, "clip": 0.02, "learning_rate": 1e-2, "entropy_weight": 0.01}
+OPTIONS: dict[str, Any] = {
+    "discount": 0.97,
+    "trace": 0.9,
+    "clip": 0.02,
+    "learning_rate": 1e-2,
+    "entropy_weight": 0.01,
+}
 
 pytestmark = pytest.mark.peers
 
 
 def made(kind: str) -> PPO:
-    """One whose memory reads the observation alone, and its heads the memory alone: what there is in SB3-contrib."""
+    """One whose memory reads the observation alone, and its heads the memory alone: what there is in
+    SB3-contrib.
+    """
     config = PPOConfig(name="PPO", epochs=EPOCHS, minibatches=1, parts=1, max_grad_norm=1e9, **OPTIONS)
-    inputs = {"action_embedding": 0, "reward_embedding": 0, "obs_embedding": 4, "shortcut_embedding": 0, "activation": Activation.tanh}
+    inputs = {
+        "action_embedding": 0,
+        "reward_embedding": 0,
+        "obs_embedding": 4,
+        "shortcut_embedding": 0,
+        "activation": Activation.tanh,
+    }
     ppo = PPO(config, PPO.make_agent(config, make_spec(Arch.Memory, "LSTM", KINDS[kind], **inputs)), seed=0)
     branches: list[Any] = [ppo.agent.actor.branch, ppo.agent.critic.branch]
     embeddings = [branch.embeddings["obs"] for branch in branches]
@@ -42,8 +56,13 @@ def made(kind: str) -> PPO:
 
 
 def rows_of(kind: str) -> Batch:
-    """Trials of one episode, of different lengths, one after another in one column as in a buffer of one environment."""
-    rollout, trials = make_replay(capacity=9, k=1, horizon=8, kind=KINDS[kind], storage=Rollout), make_trials(4, 9, k=1, horizon=8, fall=0.2)
+    """Trials of one episode, of different lengths, one after another in one column as in a buffer of one
+    environment.
+    """
+    rollout, trials = (
+        make_replay(capacity=9, k=1, horizon=8, kind=KINDS[kind], storage=Rollout),
+        make_trials(4, 9, k=1, horizon=8, fall=0.2),
+    )
     rng = np.random.default_rng(0)
     for trial in trials:
         trial.obs[:] = np.abs(rng.standard_normal(trial.obs.shape))
@@ -55,7 +74,9 @@ def rows_of(kind: str) -> Batch:
         return values.transpose(0, 1)[batch.valid.transpose(0, 1)][:, None]
 
     values: dict[str, Any] = {item.name: getattr(batch, item.name) for item in fields(Batch)}
-    one: dict[str, Any] = {name: in_one_column(value) if isinstance(value, Tensor) else value for name, value in values.items()}
+    one: dict[str, Any] = {
+        name: in_one_column(value) if isinstance(value, Tensor) else value for name, value in values.items()
+    }
     return Batch(**one)
 
 
@@ -81,7 +102,10 @@ class Spaces(gymnasium.Env[Any, Any]):
     """Nothing but spaces: nobody plays."""
 
     def __init__(self, kind: str) -> None:
-        self.observation_space, self.action_space = spaces.Box(0, np.inf, (4,), np.float32), KINDS[kind].action_space
+        self.observation_space, self.action_space = (
+            spaces.Box(0, np.inf, (4,), np.float32),
+            KINDS[kind].action_space,
+        )
 
 
 def their_own(ppo: PPO, batch: Batch, kind: str) -> Any:
@@ -109,7 +133,9 @@ def their_own(ppo: PPO, batch: Batch, kind: str) -> Any:
             other.copy_(our)
         outputs = ppo.agent.unroll(batch)
         value, log_prob = ppo.agent.critic.head(outputs.critic), outputs.policy.log_prob(batch.action)
-        advantage = advantages(batch, value, discount=OPTIONS["discount"], trace=OPTIONS["trace"], whole_trial=True)[batch.trains]
+        advantage = advantages(
+            batch, value, discount=OPTIONS["discount"], trace=OPTIONS["trace"], whole_trial=True
+        )[batch.trains]
     buffer, trains = theirs.rollout_buffer, batch.trains
     said = {
         "observations": batch.obs,
@@ -128,16 +154,24 @@ def their_own(ppo: PPO, batch: Batch, kind: str) -> Any:
 
 @pytest.mark.parametrize("kind", ["continuous", "discrete"])
 def test_updates_are_those_of_sb3_contrib(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Losses, entropy and how many rows were clipped, on average over four steps on the same rows; and all gradients and parameters after them."""
+    """Losses, entropy and how many rows were clipped, on average over four steps on the same rows; and all
+    gradients and parameters after them.
+    """
     ppo, batch = made(kind), rows_of(kind)
     theirs = their_own(ppo, batch, kind)
     before = [our.detach().clone() for our, _ in pairs(ppo, theirs.policy)]
     logger = pytest.importorskip("stable_baselines3.common.logger")
     theirs.set_logger(logger.Logger(None, []))
-    monkeypatch.setattr(np.random, "randint", lambda *_: 0)  # it would cut an episode in two, and start its rest from a stale state
+    monkeypatch.setattr(
+        np.random, "randint", lambda *_: 0
+    )  # it would cut an episode in two, and start its rest from a stale state
     theirs.train()
     ours, said = ppo.update(batch), theirs.logger.name_to_value
-    named = {"policy_loss": "policy_gradient_loss", "entropy": "entropy_loss", "clip_fraction": "clip_fraction"}
+    named = {
+        "policy_loss": "policy_gradient_loss",
+        "entropy": "entropy_loss",
+        "clip_fraction": "clip_fraction",
+    }
     for name, other in named.items():
         sign = -1 if name == "entropy" else 1
         assert ours[name].item() == pytest.approx(sign * said[f"train/{other}"], rel=1e-4, abs=1e-6), name

@@ -29,7 +29,11 @@ class Hill(nn.Module):
 
 
 def test_the_actor_climbs_a_known_q_and_the_temperature_keeps_the_entropy() -> None:
-    sac = SAC(SACConfig(name="SAC", learning_rate=1e-2, target_entropy=-3.0), Agent(make_spec(Arch.Markov), Hill), seed=0)
+    sac = SAC(
+        SACConfig(name="SAC", learning_rate=1e-2, target_entropy=-3.0),
+        Agent(make_spec(Arch.Markov), Hill),
+        seed=0,
+    )
     batch, metrics = batch_for(sac), {}
     away = (sac.agent.unroll(batch).policy.mode()[batch.trains] - 0.5).abs().mean()
     for _ in range(400):
@@ -48,15 +52,26 @@ def test_a_value_is_that_of_an_action_drawn_by_its_own_noise() -> None:
     with torch.no_grad():
         for parameter in head.net.parameters():
             parameter.zero_()  # the policy is tanh of standard noise, whatever the row
-        value, log_prob = sac.soft_value(At(sac.agent.critic.head, critic), At(head, actor), torch.tensor(0.5), sac.smallest)
+        value, log_prob = sac.soft_value(
+            At(sac.agent.critic.head, critic), At(head, actor), torch.tensor(0.5), sac.smallest
+        )
     noise = torch.randn(5, 2, generator=sac.generator.set_state(state))
-    torch.testing.assert_close(log_prob, (torch.distributions.Normal(0.0, 1.0).log_prob(noise) - torch.log(1 - torch.tanh(noise) ** 2)).sum(-1))
+    torch.testing.assert_close(
+        log_prob,
+        (torch.distributions.Normal(0.0, 1.0).log_prob(noise) - torch.log(1 - torch.tanh(noise) ** 2)).sum(
+            -1
+        ),
+    )
     torch.testing.assert_close(value, -10 * (torch.tanh(noise) - 0.5).square().sum(-1) - 0.5 * log_prob)
     taken = pick(batch.action, rows)
-    torch.testing.assert_close(sac.q_taken(At(sac.agent.critic.head, critic), taken)[0], -10 * (taken - 0.5).square().sum(-1))
+    torch.testing.assert_close(
+        sac.q_taken(At(sac.agent.critic.head, critic), taken)[0], -10 * (taken - 0.5).square().sum(-1)
+    )
 
 
 def test_the_entropy_that_it_aims_at_is_minus_the_dimensions_unless_given() -> None:
     for given, expected in ((None, -2.0), (-0.3, -0.3)):
         sac = SAC(SACConfig(name="SAC", target_entropy=given), Agent(make_spec(Arch.Markov), Hill), seed=0)
-        assert sac.target_entropy(At(sac.agent.actor.head, sac.agent.actor.unroll(batch_for(sac)))) == expected
+        assert (
+            sac.target_entropy(At(sac.agent.actor.head, sac.agent.actor.unroll(batch_for(sac)))) == expected
+        )

@@ -14,7 +14,9 @@ from policies.algorithms import ALGORITHMS
 from policies.algorithms.soft_actor_critic import SoftActorCritic
 from tests.policies.algorithms.test_off_policy import batch_for, copies, make, moved
 
-every_name = pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if issubclass(kind, SoftActorCritic)])
+every_name = pytest.mark.parametrize(
+    "name", [name for name, kind in ALGORITHMS.items() if issubclass(kind, SoftActorCritic)]
+)
 every_arch = pytest.mark.parametrize("arch", AGENT_ARCHS, ids=lambda arch: arch.name)
 
 
@@ -31,7 +33,11 @@ def test_a_temperature_that_is_given_stays_and_one_that_is_not_moves(name: str) 
         before = copies(algorithm.agent.actor)
         metrics = algorithm.update(batch_for(algorithm))
         assert metrics["temperature"].item() == pytest.approx(0.3)
-        assert (algorithm.log_temperature.exp().item() == pytest.approx(0.3, abs=1e-6)) == stays == ("temperature_grad_norm" not in metrics)
+        assert (
+            (algorithm.log_temperature.exp().item() == pytest.approx(0.3, abs=1e-6))
+            == stays
+            == ("temperature_grad_norm" not in metrics)
+        )
         assert moved(algorithm.agent.actor, before)
 
 
@@ -75,7 +81,9 @@ def test_targets_count_the_entropy_of_the_action_that_follows(name: str, arch: A
 @every_name
 @every_arch
 def test_the_losses_of_policy_and_temperature_are_those_of_the_formulas(name: str, arch: Arch) -> None:
-    """J_pi = -E[V] and J(alpha) = -E[alpha (log pi + H)], with V and log pi as they were found (each tested by hand elsewhere)."""
+    """J_pi = -E[V] and J(alpha) = -E[alpha (log pi + H)], with V and log pi as they were found (each tested
+    by hand elsewhere).
+    """
     algorithm = made(name, arch, init_temperature=0.3)
     batch, soft_value, found = batch_for(algorithm), algorithm.soft_value, []
     goal: Any = algorithm.target_entropy
@@ -90,9 +98,13 @@ def test_the_losses_of_policy_and_temperature_are_those_of_the_formulas(name: st
     value, log_prob, aimed = found[-1]
     assert len(value) == int(batch.trains.sum())
     assert metrics["actor_loss"].item() == pytest.approx(-value.mean().item(), rel=1e-5)
-    assert metrics["temperature_loss"].item() == pytest.approx(-0.3 * (log_prob + aimed).mean().item(), rel=1e-5)
+    assert metrics["temperature_loss"].item() == pytest.approx(
+        -0.3 * (log_prob + aimed).mean().item(), rel=1e-5
+    )
     assert algorithm.log_temperature.grad is not None
-    assert algorithm.log_temperature.grad.item() == pytest.approx(metrics["temperature_loss"].item(), rel=1e-5), "d exp(x) / dx = exp(x)"
+    assert algorithm.log_temperature.grad.item() == pytest.approx(
+        metrics["temperature_loss"].item(), rel=1e-5
+    ), "d exp(x) / dx = exp(x)"
     assert (algorithm.log_temperature.item() < before) == (metrics["temperature_loss"].item() > 0)
 
 
@@ -106,4 +118,6 @@ def test_the_actor_climbs_the_smallest_where_all_count_and_the_mean_where_not(na
                 for parameter in net.parameters():
                     parameter.zero_()
                 net.layers[-1].bias.fill_(1.0 + number)  # pyright: ignore[reportIndexIssue]
-        assert algorithm.update(batch_for(algorithm))["actor_loss"].item() == pytest.approx(-expected, abs=1e-6)
+        assert algorithm.update(batch_for(algorithm))["actor_loss"].item() == pytest.approx(
+            -expected, abs=1e-6
+        )

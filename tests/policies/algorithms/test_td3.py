@@ -37,7 +37,11 @@ class Hill(nn.Module):
 
 def on_a_hill(arch: Arch = Arch.Markov, **options: Any) -> TD3:
     config = TD3Config(name="TD3", **options)
-    return TD3(config, Agent(make_spec(arch), Hill, partial(DeterministicHead, deviation=config.exploration_noise)), seed=0)
+    return TD3(
+        config,
+        Agent(make_spec(arch), Hill, partial(DeterministicHead, deviation=config.exploration_noise)),
+        seed=0,
+    )
 
 
 @every_arch
@@ -73,7 +77,12 @@ def test_a_value_is_the_smaller_one_of_the_target_policy_s_action_with_clipped_n
         noise = torch.randn(500, 2, generator=td3.generator.set_state(state)) * 0.6
         action = np.clip(np.tanh(output) + np.clip(noise.numpy(), -0.5, 0.5), -1, 1)
         hill = -10 * ((action - 0.5) ** 2).sum(-1)
-        np.testing.assert_allclose(value.detach().numpy(), np.minimum(hill, hill + np.where(action[:, 0] < 0, -1, 1)), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            value.detach().numpy(),
+            np.minimum(hill, hill + np.where(action[:, 0] < 0, -1, 1)),
+            rtol=1e-4,
+            atol=1e-5,
+        )
         assert (noise.abs() > 0.5).any()
 
 
@@ -83,7 +92,11 @@ def test_targets_ask_the_policy_that_follows_and_not_the_policy_as_it_is(arch: A
     for changed in ("", "actor", "target_actor"):
         td3 = on_a_hill(arch)
         batch = batch_for(td3)
-        head: Any = {"": nn.Linear(1, 1), "actor": td3.agent.actor.head, "target_actor": td3.target_actor.head}[changed]
+        head: Any = {
+            "": nn.Linear(1, 1),
+            "actor": td3.agent.actor.head,
+            "target_actor": td3.target_actor.head,
+        }[changed]
         with torch.no_grad():
             for parameter in head.parameters():
                 parameter.add_(1.0)

@@ -1,4 +1,6 @@
-"""What actors remember: windows that start from it are read as they were acted on, and keeping it changes nothing else."""
+"""What actors remember: windows that start from it are read as they were acted on, and keeping it changes
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def keys_of(rows: Batch | PolicyRows) -> list[bytes]:
 
 
 def noting(learner: Learner) -> dict[bytes, tuple[Tensor, float] | None]:
-    """(features, log-probability) at each row that is acted on from now on; None for rows that look the same and are not."""
+    """(features, log-probability) at each row that is acted on from now on; None for rows that look the same
+    and are not.
+    """
     agent, said = learner.agent, {}
     agent.extras = ("log_prob",)
     act, step = agent.act, agent.actor.step
@@ -59,7 +63,9 @@ def noting(learner: Learner) -> dict[bytes, tuple[Tensor, float] | None]:
 
     def noting_act(rows: PolicyRows, *inputs: Any) -> Any:
         action, extras, state = act(rows, *inputs)
-        for key, one, log_prob in zip(keys_of(rows), features.pop(), extras["log_prob"].tolist(), strict=True):
+        for key, one, log_prob in zip(
+            keys_of(rows), features.pop(), extras["log_prob"].tolist(), strict=True
+        ):
             known = said.setdefault(key, (one, log_prob))
             if known is not None and not torch.equal(known[0], one):
                 said[key] = None
@@ -72,9 +78,13 @@ def noting(learner: Learner) -> dict[bytes, tuple[Tensor, float] | None]:
 @pytest.mark.parametrize("memory", STORING)
 @pytest.mark.parametrize("encoders", Encoders, ids=lambda encoders: encoders.name)
 @pytest.mark.parametrize("pool", [False, True], ids=["acted", "random pool"])
-def test_a_window_from_a_stored_state_is_read_as_it_was_acted_on(memory: str, encoders: Encoders, pool: bool) -> None:
+def test_a_window_from_a_stored_state_is_read_as_it_was_acted_on(
+    memory: str, encoders: Encoders, pool: bool
+) -> None:
     """By the agent as it is, which unrolls it; in a random pool, as the agent read along."""
-    with Learner(windows_config(memory, agent={"encoders": encoders}, env={"max_rollouts_per_task": 2})) as learner:
+    with Learner(
+        windows_config(memory, agent={"encoders": encoders}, env={"max_rollouts_per_task": 2})
+    ) as learner:
         said = noting(learner)
         learner.collect_rollouts_parallel(8, random_actions=pool)
         batch = learner.replay.sample(learner.needs, np.random.default_rng(0))
@@ -82,8 +92,14 @@ def test_a_window_from_a_stored_state_is_read_as_it_was_acted_on(memory: str, en
         for _ in range(8):
             batch = learner.replay.sample(learner.needs, np.random.default_rng(compared))
             with torch.no_grad():
-                outputs, empty = learner.agent.unroll(batch), learner.agent.actor.unroll(learner.agent.read(batch)).features.flatten(0, 1)
-            log_prob, features = outputs.policy.log_prob(batch.action).flatten(), outputs.actor.features.flatten(0, 1)
+                outputs, empty = (
+                    learner.agent.unroll(batch),
+                    learner.agent.actor.unroll(learner.agent.read(batch)).features.flatten(0, 1),
+                )
+            log_prob, features = (
+                outputs.policy.log_prob(batch.action).flatten(),
+                outputs.actor.features.flatten(0, 1),
+            )
             keys = keys_of(batch)
             for row in batch.trains.flatten().nonzero().flatten().tolist():
                 then = said[keys[row]]
@@ -93,7 +109,9 @@ def test_a_window_from_a_stored_state_is_read_as_it_was_acted_on(memory: str, en
                 torch.testing.assert_close(features[row], then[0], rtol=0, atol=TOLERANCE)
                 assert pool or log_prob[row].item() == pytest.approx(then[1], abs=1e-4)
                 from_nothing.append((empty[row] - then[0]).abs().max().item())
-            assert torch.equal(outputs.critic.features, outputs.actor.features) == (encoders is Encoders.shared)
+            assert torch.equal(outputs.critic.features, outputs.actor.features) == (
+                encoders is Encoders.shared
+            )
     assert compared > 50 and max(from_nothing) > 100 * TOLERANCE, "and not from an empty memory"
 
 
@@ -120,7 +138,9 @@ def test_a_run_with_stored_states_is_resumed_bit_for_bit(memory: str, tmp_path: 
             if folder == "cut":
                 update = learner.algorithm.update
 
-                def stopping(batch: Batch, learner: Learner = learner, update: Any = update) -> dict[str, Tensor]:
+                def stopping(
+                    batch: Batch, learner: Learner = learner, update: Any = update
+                ) -> dict[str, Tensor]:
                     if learner.counters.updates == 4:
                         os.kill(os.getpid(), signal.SIGTERM)
                     return update(batch)
@@ -128,7 +148,9 @@ def test_a_run_with_stored_states_is_resumed_bit_for_bit(memory: str, tmp_path: 
                 learner.algorithm.update = stopping  # pyright: ignore[reportAttributeAccessIssue]
             learner.train()
             final.append(state_of(learner))
-            assert any(name.startswith("state.") and values.any() for name, values in stored_rows(learner).items())
+            assert any(
+                name.startswith("state.") and values.any() for name, values in stored_rows(learner).items()
+            )
     assert final[0] != final[1]
     with Learner(windows_config(memory), tmp_path / "cut") as resumed:
         resumed.load()
@@ -150,7 +172,12 @@ def test_states_are_part_of_what_must_fit_in_memory() -> None:
 
 
 def test_without_windows_that_start_from_them_nothing_is_kept() -> None:
-    for config in (tiny_config(), windows_config(start=WindowStart.zero), windows_config(arch=Arch.Markov), tiny_config(algorithm="PPO")):
+    for config in (
+        tiny_config(),
+        windows_config(start=WindowStart.zero),
+        windows_config(arch=Arch.Markov),
+        tiny_config(algorithm="PPO"),
+    ):
         shape = replay_shape(config, check_family(config))
         assert (shape["state_every"], shape["states"]) == (0, None)
 
@@ -170,5 +197,9 @@ def test_the_shapes_are_those_of_the_state_and_asking_for_them_draws_nothing(mem
     leaves = leaves_of(kind, config)
     assert torch.equal(before, torch.get_rng_state())
     state = kind(config, 5).initial_state(3)
-    assert {name: (3, *shape) for name, (shape, _) in leaves.items()} == {name: leaf.shape for name, leaf in state.items()}
-    assert {name: dtype for name, (_, dtype) in leaves.items()} == {name: leaf.numpy().dtype for name, leaf in state.items()}
+    assert {name: (3, *shape) for name, (shape, _) in leaves.items()} == {
+        name: leaf.shape for name, leaf in state.items()
+    }
+    assert {name: dtype for name, (_, dtype) in leaves.items()} == {
+        name: leaf.numpy().dtype for name, leaf in state.items()
+    }

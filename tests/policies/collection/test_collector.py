@@ -13,7 +13,9 @@ from tests.runs import digest, state_of, tiny_config
 
 def test_a_wave_kept_apart_and_then_taken_in_is_the_wave() -> None:
     """With a ring that it wraps around, and a normalisation that it changes."""
-    config = tiny_config(train={"buffer_size": 12 * 5}, agent={"normalise_obs": True, "normalise_reward": True})
+    config = tiny_config(
+        train={"buffer_size": 12 * 5}, agent={"normalise_obs": True, "normalise_reward": True}
+    )
     found = []
     for apart in (False, True):
         with Learner(config) as learner:

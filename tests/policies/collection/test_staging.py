@@ -1,4 +1,6 @@
-"""One copy to the device in a round of acting: all that is needed of the rows, the same numbers, and nothing else."""
+"""One copy to the device in a round of acting: all that is needed of the rows, the same numbers, and nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from policies.collection.wave import AgentActor
 from policies.learner import Learner
 from tests.runs import digest, stored_rows, tiny_config
 
-PICTURES = {"family": "PassiveVisualMatch", "env": {"max_rollouts_per_task": 2, "max_episode_steps": 9, "num_eval_tasks": 2, "apple_steps": 3}}
+PICTURES = {
+    "family": "PassiveVisualMatch",
+    "env": {"max_rollouts_per_task": 2, "max_episode_steps": 9, "num_eval_tasks": 2, "apple_steps": 3},
+}
 
 
 class Crossings(TorchDispatchMode):
@@ -46,13 +51,17 @@ class Elsewhere:
     def draw_noise(self, rng: Any, num_rows: int) -> Any:
         return rng.standard_normal((num_rows, 2)).astype("float32")
 
-    def act(self, rows: PolicyRows, state: Any, noise: Tensor, deterministic: bool) -> tuple[Tensor, dict[str, Tensor], Any]:
+    def act(
+        self, rows: PolicyRows, state: Any, noise: Tensor, deterministic: bool
+    ) -> tuple[Tensor, dict[str, Tensor], Any]:
         self.seen = [*parts_of(rows).values(), noise]
         return torch.zeros(len(noise), 2), {}, {"hidden": state["hidden"] + 1}
 
 
 @pytest.mark.parametrize("options", [{}, PICTURES], ids=["vector", "pictures"])
-def test_acting_sends_all_of_a_round_to_the_device_at_once(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acting_sends_all_of_a_round_to_the_device_at_once(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ParallelEnvManager, "may_lag", True)  # so that it needs to know which rows are there
     with Learner(tiny_config(**options)) as learner:
         agent, manager = Elsewhere(), learner.env
@@ -80,14 +89,22 @@ def test_what_is_staged_acts_as_what_is_not(options: dict[str, Any]) -> None:
 def test_rows_keep_their_shapes_types_and_numbers() -> None:
     flags = torch.tensor([True, False, True])
     rows = PolicyRows(
-        {"image": torch.arange(3 * 5, dtype=torch.uint8).view(3, 5), "flag": torch.rand(3, 1)}, torch.rand(3), flags.long(), flags, ~flags
+        {"image": torch.arange(3 * 5, dtype=torch.uint8).view(3, 5), "flag": torch.rand(3, 1)},
+        torch.rand(3),
+        flags.long(),
+        flags,
+        ~flags,
     )
     parts = parts_of(rows)
     image = Staging(parts, "cpu").send(parts)
     again = parts_of(rows_of(image))
     assert list(again) == list(parts)
     for name, part in parts.items():
-        assert again[name].dtype == part.dtype and torch.equal(again[name], part) and again[name].data_ptr() != part.data_ptr()
+        assert (
+            again[name].dtype == part.dtype
+            and torch.equal(again[name], part)
+            and again[name].data_ptr() != part.data_ptr()
+        )
 
 
 def test_the_image_is_made_once_and_follows() -> None:

@@ -23,7 +23,12 @@ ACTIONS = CountingFamily().spec.action_space
 
 
 def manager_of(num_envs: int = 3, *, falls: bool = True, k: int = 2, horizon: int = 9) -> ParallelEnvManager:
-    return ParallelEnvManager(CountingFamily(CountingConfig(max_episode_steps=horizon, falls=falls)), num_envs, episodes_per_trial=k, seed=0)
+    return ParallelEnvManager(
+        CountingFamily(CountingConfig(max_episode_steps=horizon, falls=falls)),
+        num_envs,
+        episodes_per_trial=k,
+        seed=0,
+    )
 
 
 def plan_of(n: int, *, root: int = 0, first: int = 0) -> Plan:
@@ -43,10 +48,18 @@ class Recorder:
         self.reserved = n
 
     def write(
-        self, trials: NDArray[np.int64], times: NDArray[np.int64], rows: Any, slots: NDArray[np.int64], actions: NDArray[Any], extras: Any
+        self,
+        trials: NDArray[np.int64],
+        times: NDArray[np.int64],
+        rows: Any,
+        slots: NDArray[np.int64],
+        actions: NDArray[Any],
+        extras: Any,
     ) -> None:
         for trial, time, slot in zip(trials.tolist(), times.tolist(), slots.tolist(), strict=True):
-            self.rows.setdefault(trial, []).append((time, rows.obs[slot].tobytes() + rows.reward[slot].tobytes(), actions[slot].tobytes()))
+            self.rows.setdefault(trial, []).append(
+                (time, rows.obs[slot].tobytes() + rows.reward[slot].tobytes(), actions[slot].tobytes())
+            )
 
     def commit(self, lengths: NDArray[np.int64]) -> None:
         self.lengths = lengths.tolist()
@@ -79,18 +92,27 @@ def test_every_trial_is_written_whole_and_in_order(n: int) -> None:
     for trial, rows in sink.rows.items():
         assert [time for time, _, _ in rows] == list(range(sink.lengths[trial]))
     assert result.lengths.sum() == result.env_steps
-    assert sink.lengths == (result.lengths.sum(1) + 2).tolist(), "a trial has a row more than steps in each of its k=2 episodes"
+    assert sink.lengths == (result.lengths.sum(1) + 2).tolist(), (
+        "a trial has a row more than steps in each of its k=2 episodes"
+    )
 
 
 def test_a_trial_is_the_same_in_any_wave_that_plays_it() -> None:
-    """Its rows depend on its number, not on its slot or on what else is played: here alone in a slot, or as one of seven in three."""
+    """Its rows depend on its number, not on its slot or on what else is played: here alone in a slot, or as
+    one of seven in three.
+    """
     alone, among = Recorder(), Recorder()
     plan = plan_of(7)
     with manager_of() as manager:
         run_wave(manager, RandomActor(ACTIONS), plan, sink=among)
     for number in (0, 4, 6):
         with manager_of(1) as manager:
-            run_wave(manager, RandomActor(ACTIONS), Plan(0, Phase.TRAIN, number, plan.tasks[number : number + 1]), sink=alone)
+            run_wave(
+                manager,
+                RandomActor(ACTIONS),
+                Plan(0, Phase.TRAIN, number, plan.tasks[number : number + 1]),
+                sink=alone,
+            )
         assert alone.rows.pop(0) == among.rows[number]
 
 
@@ -102,12 +124,19 @@ def test_other_roots_phases_and_numbers_are_other_trials() -> None:
         return sink.rows[0]
 
     tasks = plan_of(1).tasks
-    plans = [Plan(0, Phase.TRAIN, 0, tasks), Plan(1, Phase.TRAIN, 0, tasks), Plan(0, Phase.WARMUP, 0, tasks), Plan(0, Phase.TRAIN, 1, tasks)]
+    plans = [
+        Plan(0, Phase.TRAIN, 0, tasks),
+        Plan(1, Phase.TRAIN, 0, tasks),
+        Plan(0, Phase.WARMUP, 0, tasks),
+        Plan(0, Phase.TRAIN, 1, tasks),
+    ]
     assert len({tuple(rows_of(plan)) for plan in plans}) == 4
 
 
 def test_a_free_slot_takes_the_next_trial_at_once() -> None:
-    """The ancestor split trials over workers beforehand; here six trials of fixed length fill three slots twice, with no round between."""
+    """The ancestor split trials over workers beforehand; here six trials of fixed length fill three slots
+    twice, with no round between.
+    """
     actor = CountingActor(ACTIONS)
     with manager_of(falls=False, horizon=4) as manager:
         run_wave(manager, actor, plan_of(6))
@@ -126,7 +155,13 @@ def test_an_interrupted_wave_counts_nothing_and_the_next_is_not_disturbed() -> N
     sink, again = Recorder(), Recorder()
     with manager_of() as manager:
         with pytest.raises(WaveInterrupted):
-            run_wave(manager, RandomActor(ACTIONS), plan_of(5), sink=sink, tick=lambda result: result.env_steps > 12)
+            run_wave(
+                manager,
+                RandomActor(ACTIONS),
+                plan_of(5),
+                sink=sink,
+                tick=lambda result: result.env_steps > 12,
+            )
         assert sink.discarded == len(sink.rows) and not sink.lengths
         run_wave(manager, RandomActor(ACTIONS), plan_of(5), sink=again)
     fresh = Recorder()
@@ -137,7 +172,9 @@ def test_an_interrupted_wave_counts_nothing_and_the_next_is_not_disturbed() -> N
 
 def budget_of(most: int, budget: int | None, *, first: int = 0) -> OpenPlan:
     """Tasks by the number of the trial."""
-    return OpenPlan(0, Phase.TRAIN, first, most, lambda number: np.random.default_rng(number).uniform(size=2), budget)
+    return OpenPlan(
+        0, Phase.TRAIN, first, most, lambda number: np.random.default_rng(number).uniform(size=2), budget
+    )
 
 
 @pytest.mark.parametrize("budget", [1, 40, 200])
@@ -149,7 +186,9 @@ def test_with_a_budget_no_trial_starts_once_it_is_spent_and_all_that_run_end(bud
         assert 3 <= started < 500 and sink.reserved == 500
         assert len(sink.lengths) == len(sink.rows) == len(result.returns) == len(result.dropped) == started
         assert (result.lengths > 0).all() and result.env_steps == result.lengths.sum() >= budget
-        assert result.env_steps - result.lengths[-3:].sum() < budget, "the last trials of three slots were started before it was spent"
+        assert result.env_steps - result.lengths[-3:].sum() < budget, (
+            "the last trials of three slots were started before it was spent"
+        )
 
 
 def test_a_budget_decides_how_many_trials_there_are_and_not_what_they_are() -> None:
@@ -178,7 +217,9 @@ def test_tasks_are_drawn_for_the_trials_that_start_only_and_by_their_numbers() -
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_a_round_in_which_a_row_is_late_changes_nothing_of_what_its_slot_remembers(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_in_which_a_row_is_late_changes_nothing_of_what_its_slot_remembers(
+    memory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also right after the first row of a trial, whose flag is still there."""
     monkeypatch.setattr(ParallelEnvManager, "may_lag", True)
     config = tiny_config()
@@ -216,5 +257,7 @@ def test_what_an_agent_says_of_its_rows_is_kept_with_them() -> None:
         batch = replay.whole(0, 5)
         with torch.no_grad():
             expected = learner.agent.unroll(batch).policy.log_prob(batch.action)
-    torch.testing.assert_close(batch.extras["log_prob"][batch.valid], expected[batch.valid], rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(
+        batch.extras["log_prob"][batch.valid], expected[batch.valid], rtol=1e-4, atol=1e-3
+    )
     assert batch.extras["log_prob"][batch.valid].unique().numel() > 10

@@ -37,7 +37,9 @@ def make(name: str, rows: int = 402, /, **changes: Any) -> Memory:
     torch.manual_seed(0)
     registered, options = VARIANTS[name]
     kind = MEMORIES[registered]
-    return kind(kind.fitted(kind.Config(name=registered, **{"hidden_size": 5, **options, **changes}), rows), WIDTH)
+    return kind(
+        kind.fitted(kind.Config(name=registered, **{"hidden_size": 5, **options, **changes}), rows), WIDTH
+    )
 
 
 def inputs(resets: list[tuple[int, int]] | None = None) -> tuple[Tensor, Tensor]:
@@ -76,7 +78,9 @@ def weighted(out: Tensor) -> Tensor:
 STAGGERED = [(0, 0), (0, 1), (0, 2), (0, 3), (3, 0), (4, 1), (4, 2), (8, 2)]
 
 every_pattern = pytest.mark.parametrize(
-    "resets", [[], STAGGERED[:4], STAGGERED[1:3], STAGGERED], ids=["none", "at the start", "some at the start", "staggered"]
+    "resets",
+    [[], STAGGERED[:4], STAGGERED[1:3], STAGGERED],
+    ids=["none", "at the start", "some at the start", "staggered"],
 )
 
 
@@ -118,7 +122,9 @@ def test_slots_that_start_their_trials_at_different_times_act_as_each_trial_alon
     for slot, begins in enumerate(starts):
         for begin, end in zip(begins, begins[1:], strict=False):
             if end <= 40:
-                alone = unroll(memory, x[begin:end, slot : slot + 1], torch.zeros(end - begin, 1, dtype=torch.bool))
+                alone = unroll(
+                    memory, x[begin:end, slot : slot + 1], torch.zeros(end - begin, 1, dtype=torch.bool)
+                )
                 torch.testing.assert_close(acted[begin:end, slot], alone[:, 0], rtol=0, atol=STEP_TOLERANCE)
 
 
@@ -126,7 +132,10 @@ def test_slots_that_start_their_trials_at_different_times_act_as_each_trial_alon
 def test_a_trial_of_full_length_is_the_same_unrolled_and_acted_and_its_gradient_is_finite(name: str) -> None:
     rows = 402
     memory = make(name, rows)
-    x, reset = torch.randn(rows, 33, WIDTH, generator=torch.Generator().manual_seed(5)), torch.zeros(rows, 33, dtype=torch.bool)
+    x, reset = (
+        torch.randn(rows, 33, WIDTH, generator=torch.Generator().manual_seed(5)),
+        torch.zeros(rows, 33, dtype=torch.bool),
+    )
     whole = unroll(memory, x, reset)
     with torch.inference_mode():
         acted, _ = in_parts(memory, x, reset, range(1, rows))
@@ -140,7 +149,10 @@ def test_a_trial_of_full_length_is_the_same_unrolled_and_acted_and_its_gradient_
 @every_pattern
 def test_gradients_are_those_of_finite_differences(name: str, resets: list[tuple[int, int]]) -> None:
     memory, (x, reset) = make(name).double(), inputs(resets)
-    start = {key: leaf.double() if leaf.is_floating_point() else leaf for key, leaf in memory.initial_state(COLUMNS).items()}
+    start = {
+        key: leaf.double() if leaf.is_floating_point() else leaf
+        for key, leaf in memory.initial_state(COLUMNS).items()
+    }
 
     def loss(rows: Tensor) -> Tensor:
         return weighted(memory(rows, {key: leaf.clone() for key, leaf in start.items()}, reset)[0])
@@ -149,13 +161,17 @@ def test_gradients_are_those_of_finite_differences(name: str, resets: list[tuple
     loss(x).backward()
     for watched in (x, *memory.parameters()):
         assert watched.grad is not None
-        direction = torch.randn(watched.shape, dtype=watched.dtype, generator=torch.Generator().manual_seed(6))
+        direction = torch.randn(
+            watched.shape, dtype=watched.dtype, generator=torch.Generator().manual_seed(6)
+        )
         values, ends = watched.data.clone(), []
         for sign in (1, -1):
             watched.data.copy_(values + sign * 1e-6 * direction)
             ends.append(loss(x).item())
         watched.data.copy_(values)
-        assert (watched.grad * direction).sum().item() == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-4, abs=1e-6)
+        assert (watched.grad * direction).sum().item() == pytest.approx(
+            (ends[0] - ends[1]) / 2e-6, rel=1e-4, abs=1e-6
+        )
 
 
 @every_memory
@@ -169,7 +185,8 @@ def test_a_loaded_memory_and_a_copy_remember_the_same_and_the_algorithms_are_det
     torch.use_deterministic_algorithms(True)
     try:
         results = [
-            [(out := unroll(one, x, reset)), *torch.autograd.grad(weighted(out), list(one.parameters()))] for one in (memory, other, deepcopy(memory))
+            [(out := unroll(one, x, reset)), *torch.autograd.grad(weighted(out), list(one.parameters()))]
+            for one in (memory, other, deepcopy(memory))
         ]
     finally:
         torch.use_deterministic_algorithms(False)
@@ -181,7 +198,11 @@ def test_a_loaded_memory_and_a_copy_remember_the_same_and_the_algorithms_are_det
 @pytest.mark.parametrize("t", [1, 4, ROWS - 1])
 def test_a_reset_is_a_fresh_start(name: str, t: int) -> None:
     memory, (x, reset) = make(name), inputs([(t, 1)])
-    out, fresh, kept = unroll(memory, x, reset), unroll(memory, x[t:], reset[t:] & False), unroll(memory, x, reset & False)
+    out, fresh, kept = (
+        unroll(memory, x, reset),
+        unroll(memory, x[t:], reset[t:] & False),
+        unroll(memory, x, reset & False),
+    )
     torch.testing.assert_close(out[t:, 1], fresh[:, 1], rtol=0, atol=STEP_TOLERANCE)
     torch.testing.assert_close(out[:, 0], kept[:, 0], rtol=0, atol=STEP_TOLERANCE)
     assert (out[t:, 1] - kept[t:, 1]).abs().max() > 100 * STEP_TOLERANCE, "without the reset it remembers"
@@ -189,7 +210,10 @@ def test_a_reset_is_a_fresh_start(name: str, t: int) -> None:
 
 @every_memory
 def test_no_gradient_crosses_a_reset_and_row_t_never_sees_the_next(name: str) -> None:
-    memory, (x, reset) = make(name, hidden_size=256), inputs([(4, 1)])  # wide enough for every row to be some channel's maximum
+    memory, (x, reset) = (
+        make(name, hidden_size=256),
+        inputs([(4, 1)]),
+    )  # wide enough for every row to be some channel's maximum
     x.requires_grad_()
     (gradient,) = torch.autograd.grad(weighted(unroll(memory, x, reset)[6]), x)
     reached = gradient.abs().amax(-1) > 0
@@ -207,15 +231,22 @@ def test_not_even_a_nan_crosses_a_reset(name: str) -> None:
     assert out[4:].isfinite().all()
     step, _ = memory(
         x[4:5],
-        {key: torch.full_like(leaf, torch.nan if leaf.is_floating_point() else 7) for key, leaf in memory.initial_state(COLUMNS).items()},
+        {
+            key: torch.full_like(leaf, torch.nan if leaf.is_floating_point() else 7)
+            for key, leaf in memory.initial_state(COLUMNS).items()
+        },
         torch.ones(1, COLUMNS, dtype=torch.bool),
     )
     assert step.isfinite().all()
 
 
-@pytest.mark.parametrize("name", [name for name, (registered, _) in VARIANTS.items() if MEMORIES[registered].stores_state])
+@pytest.mark.parametrize(
+    "name", [name for name, (registered, _) in VARIANTS.items() if MEMORIES[registered].stores_state]
+)
 @every_pattern
-def test_an_unroll_leaves_a_stored_state_as_it_was_and_starts_from_it(name: str, resets: list[tuple[int, int]]) -> None:
+def test_an_unroll_leaves_a_stored_state_as_it_was_and_starts_from_it(
+    name: str, resets: list[tuple[int, int]]
+) -> None:
     """Actor, critic and targets all read the same one."""
     memory, (x, reset) = make(name), inputs(resets)
     stored = {key: torch.rand_like(leaf) for key, leaf in memory.initial_state(COLUMNS).items()}
@@ -253,7 +284,9 @@ def test_the_state_is_batch_first_and_begins_at_zero(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "gates", "bias"), [("GRU", 3, 0.0), ("LSTM", 4, 2.5)])
-def test_the_recurrent_weights_of_gates_are_orthogonal_and_their_biases_as_asked(name: str, gates: int, bias: float) -> None:
+def test_the_recurrent_weights_of_gates_are_orthogonal_and_their_biases_as_asked(
+    name: str, gates: int, bias: float
+) -> None:
     parameters = dict(make(name, **({"forget_bias": bias} if bias else {})).named_parameters())
     (recurrent,) = (parameters[key] for key in parameters if "weight_hh" in key)
     for gate in recurrent.chunk(gates):
@@ -269,12 +302,17 @@ def test_a_gru_computes_what_torchs_does() -> None:
     (reference,) = (module for module in memory.modules() if isinstance(module, nn.GRU))
     ours, theirs = unroll(memory, x, reset), reference(x)[0]
     torch.testing.assert_close(ours, theirs, rtol=0, atol=STEP_TOLERANCE)
-    for one, other in zip(*(torch.autograd.grad(weighted(out), list(memory.parameters())) for out in (ours, theirs)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(weighted(out), list(memory.parameters())) for out in (ours, theirs)),
+        strict=True,
+    ):
         torch.testing.assert_close(one, other, rtol=0, atol=STEP_TOLERANCE)
 
 
 def test_the_channels_of_a_diagonal_recurrence_begin_with_the_memory_they_were_asked_for() -> None:
-    parameters = dict(make("DiagonalRecurrence", hidden_size=1000, quickest=10.0, longest=1000.0).named_parameters())
+    parameters = dict(
+        make("DiagonalRecurrence", hidden_size=1000, quickest=10.0, longest=1000.0).named_parameters()
+    )
     kept = 1 - parameters["layers.0.read.bias"][:1000].sigmoid()
     assert 0.9 - 1e-6 <= kept.min() < 0.91
     assert 0.998 < kept.max() <= 0.999 + 1e-6
@@ -285,13 +323,22 @@ def test_the_channels_of_a_diagonal_recurrence_begin_with_the_memory_they_were_a
 @pytest.mark.parametrize("name", [name for name in VARIANTS if "Aggregation" in name])
 def test_an_aggregation_does_not_care_for_the_order_of_its_rows(name: str) -> None:
     memory, (x, reset) = make(name), inputs()
-    for order in (torch.arange(ROWS).flip(0), torch.randperm(ROWS, generator=torch.Generator().manual_seed(7))):
-        torch.testing.assert_close(unroll(memory, x[order], reset)[-1], unroll(memory, x, reset)[-1], rtol=0, atol=STEP_TOLERANCE)
+    for order in (
+        torch.arange(ROWS).flip(0),
+        torch.randperm(ROWS, generator=torch.Generator().manual_seed(7)),
+    ):
+        torch.testing.assert_close(
+            unroll(memory, x[order], reset)[-1], unroll(memory, x, reset)[-1], rtol=0, atol=STEP_TOLERANCE
+        )
     twice = unroll(memory, torch.cat([x, x]), torch.cat([reset, reset]))[-1]
-    assert torch.allclose(twice, unroll(memory, x, reset)[-1], atol=STEP_TOLERANCE) == ("sum" not in name), "only a sum counts"
+    assert torch.allclose(twice, unroll(memory, x, reset)[-1], atol=STEP_TOLERANCE) == ("sum" not in name), (
+        "only a sum counts"
+    )
 
 
-def test_a_transformer_refuses_to_learn_from_a_trial_longer_than_its_cache_and_an_idle_slot_is_no_error() -> None:
+def test_a_transformer_refuses_to_learn_from_a_trial_longer_than_its_cache_and_an_idle_slot_is_no_error() -> (
+    None
+):
     memory, (x, reset) = make("Transformer", ROWS - 1), inputs([(4, column) for column in range(COLUMNS)])
     unroll(memory, x, reset)
     with pytest.raises(ValueError, match=rf"more than memory.max_rows={ROWS - 1} rows: raise it"):

@@ -30,18 +30,24 @@ BENDS: dict[str, Callable[[Tensor], Tensor]] = {"none": lambda x: x, "relu": tor
 @pytest.mark.parametrize("width", [3, 20, 700])
 @pytest.mark.parametrize("shape", [(2,), (5, 60), (300,)], ids=str)
 @pytest.mark.parametrize("with_bias", [True, False])
-def test_values_and_gradients_are_those_of_linear(shape: tuple[int, ...], width: int, with_bias: bool, bend: str) -> None:
+def test_values_and_gradients_are_those_of_linear(
+    shape: tuple[int, ...], width: int, with_bias: bool, bend: str
+) -> None:
     x, weight, bias = layer(shape, width)
     inputs = (x, weight, bias) if with_bias else (x, weight)
     ours, plain = dense(x, weight, bias if with_bias else None, bend), linear(*inputs)
     theirs = BENDS[bend](plain)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=TOLERANCE)
     given = torch.randn(theirs.shape, generator=torch.Generator().manual_seed(1))
-    for one, other in zip(torch.autograd.grad(ours, inputs, given), torch.autograd.grad(theirs, inputs, given), strict=True):
+    for one, other in zip(
+        torch.autograd.grad(ours, inputs, given), torch.autograd.grad(theirs, inputs, given), strict=True
+    ):
         torch.testing.assert_close(one, other, rtol=0, atol=TOLERANCE)
     with torch.inference_mode():
         torch.testing.assert_close(product(*inputs), plain, rtol=0, atol=TOLERANCE)
-    torch.testing.assert_close(outer(given, x), given.flatten(0, -2).t() @ x.flatten(0, -2), rtol=0, atol=TOLERANCE)
+    torch.testing.assert_close(
+        outer(given, x), given.flatten(0, -2).t() @ x.flatten(0, -2), rtol=0, atol=TOLERANCE
+    )
 
 
 def test_only_what_somebody_wants_is_differentiated() -> None:
@@ -62,11 +68,16 @@ def test_other_types_and_a_torch_without_onednn_are_served_too(monkeypatch: pyte
 @pytest.mark.parametrize("bend", ["none", "relu", "tanh"])
 def test_in_brief_the_sums_are_nearly_the_same_and_gradients_stay_in_full(bend: str) -> None:
     torch.manual_seed(0)
-    x, weight, bias = (torch.randn(*shape).mul(0.3).requires_grad_() for shape in ((4, 80, 24), (16, 24), (16,)))
+    x, weight, bias = (
+        torch.randn(*shape).mul(0.3).requires_grad_() for shape in ((4, 80, 24), (16, 24), (16,))
+    )
     through = torch.randn(4, 80, 16)
     full, brief = (dense(x, weight, bias, bend, brief=brief) for brief in (False, True))
     assert brief.dtype is torch.bfloat16 and full.dtype is torch.float32
-    for one, other in zip(*(torch.autograd.grad((out.float() * through).sum(), (x, weight, bias)) for out in (full, brief)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad((out.float() * through).sum(), (x, weight, bias)) for out in (full, brief)),
+        strict=True,
+    ):
         assert other.dtype is torch.float32
         assert (one - other).norm() < 0.06 * one.norm(), "a sum near 0 may be bent the other way"
     assert (full - brief).norm() < 0.01 * full.norm()

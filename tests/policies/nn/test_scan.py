@@ -14,7 +14,9 @@ chunks = pytest.mark.parametrize("chunk", [1, 2, 4, 7, 13, 99, None])
 
 
 def numbers(seed: int, *shape: int) -> Tensor:
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+    return torch.randn(
+        shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    ).requires_grad_()
 
 
 def resets(share: float) -> Tensor:
@@ -42,7 +44,9 @@ def largest_by_hand(values: Tensor, start: Tensor, reset: Tensor) -> Tensor:
 def assert_same(ours: Tensor, theirs: Tensor, inputs: list[Tensor]) -> None:
     torch.testing.assert_close(ours, theirs)
     given = numbers(8, *theirs.shape).detach()
-    for one, other in zip(torch.autograd.grad(ours, inputs, given), torch.autograd.grad(theirs, inputs, given), strict=True):
+    for one, other in zip(
+        torch.autograd.grad(ours, inputs, given), torch.autograd.grad(theirs, inputs, given), strict=True
+    ):
         torch.testing.assert_close(one, other)
 
 
@@ -50,9 +54,16 @@ def assert_same(ours: Tensor, theirs: Tensor, inputs: list[Tensor]) -> None:
 @pytest.mark.parametrize("share", [0.0, 0.15, 0.6])
 @pytest.mark.parametrize("gates", [WIDTH, 1])
 def test_blending_equals_the_loop(chunk: int | None, share: float, gates: int) -> None:
-    candidate, logit, start = numbers(1, ROWS, COLUMNS, WIDTH), numbers(2, ROWS, COLUMNS, gates), numbers(3, COLUMNS, WIDTH)
+    candidate, logit, start = (
+        numbers(1, ROWS, COLUMNS, WIDTH),
+        numbers(2, ROWS, COLUMNS, gates),
+        numbers(3, COLUMNS, WIDTH),
+    )
     reset = resets(share)
-    ours, theirs = blend(candidate, logit, start, reset, chunk), blended_by_hand(candidate, logit, start, reset)
+    ours, theirs = (
+        blend(candidate, logit, start, reset, chunk),
+        blended_by_hand(candidate, logit, start, reset),
+    )
     assert_same(ours, theirs, [candidate, logit, start])
 
 
@@ -61,7 +72,11 @@ def test_blending_equals_the_loop(chunk: int | None, share: float, gates: int) -
 def test_the_running_maximum_equals_the_loop(chunk: int | None, share: float) -> None:
     values, start = (numbers(1, ROWS, COLUMNS, WIDTH) * 3).abs().floor(), numbers(2, COLUMNS, WIDTH).abs()
     values = values.detach().requires_grad_()  # whole numbers, so that some are equal
-    assert_same(running_max(values, start, resets(share), chunk), largest_by_hand(values, start, resets(share)), [values, start])
+    assert_same(
+        running_max(values, start, resets(share), chunk),
+        largest_by_hand(values, start, resets(share)),
+        [values, start],
+    )
 
 
 @chunks
@@ -70,7 +85,10 @@ def test_not_even_a_nan_crosses_a_reset(chunk: int | None) -> None:
     reset[6, 1] = True
     candidate, logit, start = (numbers(seed, ROWS, COLUMNS, WIDTH).detach() for seed in (1, 2, 3))
     candidate[:6, 1] = torch.nan
-    for out in (blend(candidate, logit, start[0], reset, chunk), running_max(candidate.abs(), start[0].abs(), reset, chunk)):
+    for out in (
+        blend(candidate, logit, start[0], reset, chunk),
+        running_max(candidate.abs(), start[0].abs(), reset, chunk),
+    ):
         assert out[6:].isfinite().all()
         assert out[:, [0, 2, 3, 4]].isfinite().all()
         assert out[5, 1].isnan().all()

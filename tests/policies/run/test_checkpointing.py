@@ -31,7 +31,9 @@ def test_the_replay_is_written_incrementally(tmp_path: Path) -> None:
         learner.save()
         second = segments_in(tmp_path)
     assert len(first) == 1 and len(second) == 2
-    assert all(second[name] == changed for name, changed in first.items()), "what was written is not written again"
+    assert all(second[name] == changed for name, changed in first.items()), (
+        "what was written is not written again"
+    )
 
 
 def test_nothing_is_written_when_nothing_has_happened(tmp_path: Path) -> None:
@@ -61,10 +63,15 @@ def test_overwritten_trials_are_let_go_and_the_rest_restored(tmp_path: Path) -> 
 def test_an_empty_folder_has_no_snapshot(tmp_path: Path) -> None:
     with Learner(tiny_config()) as learner:
         sampling = learner._sampling
-        assert Snapshots(tmp_path, algorithm=learner.algorithm, replay=learner.replay, sampling=sampling).load() is None
+        assert (
+            Snapshots(tmp_path, algorithm=learner.algorithm, replay=learner.replay, sampling=sampling).load()
+            is None
+        )
 
 
-def test_a_full_disk_is_a_warning_twice_and_then_the_end(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_a_warning_twice_and_then_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Learner(tiny_config(), tmp_path) as learner:
         learner.collect_rollouts_parallel(2)
         learner.save()
@@ -106,7 +113,10 @@ def test_what_was_drawn_on_another_device_is_not_gone_on_with(tmp_path: Path) ->
         learner.collect_rollouts_parallel(4)
         with patch.object(Snapshots, "_device", "cuda"):
             learner.save()
-    with Learner(tiny_config(), tmp_path) as learner, pytest.raises(CheckpointError, match=r"This run was on cuda, .* go on where there is cuda"):
+    with (
+        Learner(tiny_config(), tmp_path) as learner,
+        pytest.raises(CheckpointError, match=r"This run was on cuda, .* go on where there is cuda"),
+    ):
         learner.load()
 
 
@@ -127,7 +137,10 @@ def test_after_a_save_that_failed_the_ring_may_turn(tmp_path: Path, monkeypatch:
 
 
 def test_that_the_last_save_failed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Learner(tiny_config(train={"n_env_steps_total": 60}, checkpoint_every=10**6), tmp_path) as learner, monkeypatch.context() as patched:
+    with (
+        Learner(tiny_config(train={"n_env_steps_total": 60}, checkpoint_every=10**6), tmp_path) as learner,
+        monkeypatch.context() as patched,
+    ):
         patched.setattr(os, "fsync", _no_space)
         with pytest.raises(CheckpointError, match="No space left"):
             learner.train()

@@ -1,4 +1,6 @@
-"""Films: every row of whole trials of the test list is there, and where nothing can be drawn the run says why and goes on."""
+"""Films: every row of whole trials of the test list is there, and where nothing can be drawn the run says why
+and goes on.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def length(film: Image.Image) -> int:
 
 def test_a_film_has_a_picture_of_every_row_of_a_trial(tmp_path: Path) -> None:
     (tmp_path / "film_9.gif").write_bytes(b"of an agent that is no more")
-    with Learner(tiny_config(evaluation={"films": 2, "episodes_per_trial": 3}), tmp_path, learns=False) as learner:
+    with Learner(
+        tiny_config(evaluation={"films": 2, "episodes_per_trial": 3}), tmp_path, learns=False
+    ) as learner:
         paths = film(learner)
     assert paths == sorted(tmp_path.glob("film_*.gif")) == [tmp_path / "film_1.gif", tmp_path / "film_2.gif"]
     with Image.open(paths[0]) as first, Image.open(paths[1]) as second:
@@ -32,19 +36,28 @@ def test_a_film_has_a_picture_of_every_row_of_a_trial(tmp_path: Path) -> None:
         assert max(first.size) >= module.SMALLEST and np.asarray(first.convert("L")).std() > 0
 
 
-def test_of_a_long_trial_some_rows_are_drawn_and_all_starts_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_long_trial_some_rows_are_drawn_and_all_starts_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "MOST_PICTURES", 4)
-    with Learner(tiny_config(evaluation={"films": 1}), tmp_path, learns=False) as learner, Image.open(film(learner)[0]) as found:
+    with (
+        Learner(tiny_config(evaluation={"films": 1}), tmp_path, learns=False) as learner,
+        Image.open(film(learner)[0]) as found,
+    ):
         assert length(found) == len({0, 4, 8, 12} | {0, 6, 7, 13})
 
 
-def test_a_run_ends_with_the_films_that_were_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_ends_with_the_films_that_were_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Learner(tiny_config(evaluation={"films": 1}), tmp_path) as learner:
         learner.train()
     assert f"film         {tmp_path / 'film_1.gif'}" in capsys.readouterr().out
 
 
-def test_where_nothing_can_be_drawn_a_warning_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_where_nothing_can_be_drawn_a_warning_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def render(self: object, slot: int) -> object:
         raise RuntimeError("no screen")
 
@@ -65,7 +78,11 @@ def test_its_environment_is_stepped_as_the_runs_are_and_may_die(
 
     asked: list[str] = []
     monkeypatch.setattr(module, "ParallelEnvManager", dies)
-    with Learner(tiny_config(evaluation={"films": 1}, workers=2, backend=BackendConfig(name="process")), tmp_path, learns=False) as learner:
+    with Learner(
+        tiny_config(evaluation={"films": 1}, workers=2, backend=BackendConfig(name="process")),
+        tmp_path,
+        learns=False,
+    ) as learner:
         assert film(learner) == []
     assert asked == ["process"] and caplog.messages == ["There is no film: The environment died."]
 

@@ -26,15 +26,24 @@ def said(critic_loss: float, q: float = 0.5) -> dict[str, torch.Tensor]:
     return {"critic_loss": torch.tensor(critic_loss), "q": torch.tensor(q)}
 
 
-@pytest.mark.parametrize(("value", "text"), [(float("nan"), "nan"), (float("inf"), "inf"), (-float("inf"), "-inf"), (3e20, "3e+20")])
-def test_the_first_number_that_is_none_is_named_when_the_next_update_has_been_made(tmp_path: Path, value: float, text: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(float("nan"), "nan"), (float("inf"), "inf"), (-float("inf"), "-inf"), (3e20, "3e+20")],
+)
+def test_the_first_number_that_is_none_is_named_when_the_next_update_has_been_made(
+    tmp_path: Path, value: float, text: str
+) -> None:
     guard, batch = Guard(tmp_path), batch_of()
     guard.watch(0, batch, said(1.0))
     guard.watch(1, batch, said(value, q=float("nan")))
     with pytest.raises(ExplodedError) as caught:
         guard.watch(2, batch, said(float("nan")))
     assert str(caught.value).startswith(f"critic_loss was {text} in update 1, though its batch is finite")
-    assert "learning_rate" in str(caught.value) and "\n" not in str(caught.value) and str(caught.value).endswith(".")
+    assert (
+        "learning_rate" in str(caught.value)
+        and "\n" not in str(caught.value)
+        and str(caught.value).endswith(".")
+    )
     guard.settle()  # it has been said
 
 
@@ -53,7 +62,10 @@ def test_the_batch_is_kept_and_blamed_where_it_is_to_blame(tmp_path: Path, kind:
     reward = batch.reward.clone()
     reward[2, 1] = float("inf")
     guard.watch(7, replace(batch, reward=reward), said(float("nan")))
-    with pytest.raises(ExplodedError, match=r"because reward of its batch are not finite \(the batch is in .*exploded\.pt\)\.$"):
+    with pytest.raises(
+        ExplodedError,
+        match=r"because reward of its batch are not finite \(the batch is in .*exploded\.pt\)\.$",
+    ):
         guard.settle()
     kept = torch.load(tmp_path / FILE, weights_only=True)
     assert kept["update"] == 7 and np.isnan(kept["metrics"]["critic_loss"]) and kept["metrics"]["q"] == 0.5

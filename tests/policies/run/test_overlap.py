@@ -1,4 +1,6 @@
-"""Updates beside a wave: the same bits however fast either side is, one wave's updates stale, and resumed exactly."""
+"""Updates beside a wave: the same bits however fast either side is, one wave's updates stale, and resumed
+exactly.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ NAP = 0.003
 
 
 def overlapped(**options: Any) -> Config:
-    """A tiny run of a pool and four waves, with a replay that they wrap around and a normalisation that every wave changes."""
+    """A tiny run of a pool and four waves, with a replay that they wrap around and a normalisation that every
+    wave changes.
+    """
     train = {"updates_per_step": 0.1, "buffer_size": 12 * 9}
     agent = {"normalise_obs": True, "normalise_reward": True}
     return tiny_config(train=train, agent=agent, learner={"overlap": Overlap.bounded}, **options)
@@ -59,7 +63,9 @@ def collecting(learner: Learner) -> bool:
     return bool(learner.acting) and learner.counters.iteration > 0
 
 
-def trained(config: Config, folder: Path, prepare: Callable[[Learner], None] = lambda _: None) -> dict[str, str]:
+def trained(
+    config: Config, folder: Path, prepare: Callable[[Learner], None] = lambda _: None
+) -> dict[str, str]:
     with Learner(config, folder) as learner:
         prepare(learner)
         learner.train()
@@ -74,14 +80,27 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
 
 
 @pytest.mark.parametrize("slow", ["updates", "wave"])
-def test_neither_side_may_be_so_slow_that_it_shows(slow: str, whole: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+def test_neither_side_may_be_so_slow_that_it_shows(
+    slow: str, whole: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
     delay = {"updates": before_each_update, "wave": before_each_tick}[slow]
-    assert trained(overlapped(), tmp_path, lambda learner: delay(learner, lambda: time.sleep(NAP * (10 if slow == "updates" else 1)))) == whole[1]
+    assert (
+        trained(
+            overlapped(),
+            tmp_path,
+            lambda learner: delay(learner, lambda: time.sleep(NAP * (10 if slow == "updates" else 1))),
+        )
+        == whole[1]
+    )
     assert metrics_of(tmp_path) == metrics_of(whole[0])
 
 
-def test_a_wave_is_played_by_the_agent_before_the_updates_of_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And these updates see all trials up to the last wave's, whatever the present one will overwrite, and none of its own."""
+def test_a_wave_is_played_by_the_agent_before_the_updates_of_the_last_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And these updates see all trials up to the last wave's, whatever the present one will overwrite, and
+    none of its own.
+    """
     played: list[str] = []
     ready: list[tuple[int, str]] = []
     seen: list[tuple[int, int]] = []
@@ -92,7 +111,9 @@ def test_a_wave_is_played_by_the_agent_before_the_updates_of_the_last_one(monkey
 
     monkeypatch.setattr(overlap, "play", noting)
     with Learner(overlapped()) as learner:
-        before_each_update(learner, lambda: seen.append((learner.replay.num_added, learner.replay.num_trials)))
+        before_each_update(
+            learner, lambda: seen.append((learner.replay.num_added, learner.replay.num_trials))
+        )
         training = Training(learner)
         conclude = training._conclude
 
@@ -102,13 +123,17 @@ def test_a_wave_is_played_by_the_agent_before_the_updates_of_the_last_one(monkey
 
         training._conclude = concluding  # pyright: ignore[reportAttributeAccessIssue]
         training.run()
-    assert [updates for updates, _ in ready] == [6, 6, 10, 15, 25], "those of the first wave beside the second, those of the last after it"
+    assert [updates for updates, _ in ready] == [6, 6, 10, 15, 25], (
+        "those of the first wave beside the second, those of the last after it"
+    )
     assert played == [state for _, state in ready[:4]] and len(set(played)) == 4
     assert seen == [(5, 5)] * 6 + [(9, 9)] * 4 + [(13, 9)] * 5 + [(17, 9)] * 5 + [(21, 9)] * 5
 
 
 @pytest.mark.parametrize("moment", ["wave", "updates", "end", "evaluation"])
-def test_a_stopped_run_is_resumed_as_if_nothing_had_happened(moment: str, whole: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+def test_a_stopped_run_is_resumed_as_if_nothing_had_happened(
+    moment: str, whole: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
     def prepare(learner: Learner) -> None:
         counters, sent = learner.counters, []
 
@@ -127,10 +152,15 @@ def test_a_stopped_run_is_resumed_as_if_nothing_had_happened(moment: str, whole:
             before_each_tick(learner, in_wave)
             before_each_update(learner, lambda: time.sleep(10 * NAP if collecting(learner) else 0))
         elif moment == "updates":  # the wave is complete long before
-            before_each_update(learner, lambda: (collecting(learner) and time.sleep(0.3), once(collecting(learner))))
+            before_each_update(
+                learner, lambda: (collecting(learner) and time.sleep(0.3), once(collecting(learner)))
+            )
         else:
             stage = {"end": "update", "evaluation": "evaluate"}[moment]
-            before_each_tick(learner, lambda: once(counters.stage == stage and counters.iteration == (4 if moment == "end" else 3)))
+            before_each_tick(
+                learner,
+                lambda: once(counters.stage == stage and counters.iteration == (4 if moment == "end" else 3)),
+            )
 
     cut = trained(overlapped(), tmp_path, prepare)
     assert cut != whole[1]
@@ -150,12 +180,16 @@ def test_a_prolonged_run_ends_as_one_that_was_as_long_from_the_start(tmp_path: P
     assert prolonged == whole
 
 
-def test_the_lines_of_metrics_have_the_fields_that_they_ever_had(whole: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+def test_the_lines_of_metrics_have_the_fields_that_they_ever_had(
+    whole: tuple[Path, dict[str, str]], tmp_path: Path
+) -> None:
     config = overlapped()
     config.learner.overlap = Overlap.none
     trained(config, tmp_path)
     plain, lines = metrics_of(tmp_path), metrics_of(whole[0])
-    assert [line["env_steps"] for line in lines] == [line["env_steps"] for line in plain] and lines[-1]["updates"] == plain[-1]["updates"]
+    assert [line["env_steps"] for line in lines] == [line["env_steps"] for line in plain] and lines[-1][
+        "updates"
+    ] == plain[-1]["updates"]
     assert {name for line in lines for name in line} == {name for line in plain for name in line}
     assert not any(name.startswith("loss/") for name in lines[1]), "no update was made beside the first wave"
 

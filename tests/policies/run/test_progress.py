@@ -11,7 +11,9 @@ from policies.run.progress import RECENT, Counters, by_episode
 
 
 def wave(n: int, value: float) -> WaveResult:
-    return WaveResult(10 * n, np.full((n, 2), value), np.full((n, 2), 5), np.zeros((n, 2), bool), np.zeros(n, bool))
+    return WaveResult(
+        10 * n, np.full((n, 2), value), np.full((n, 2), 5), np.zeros((n, 2), bool), np.zeros(n, bool)
+    )
 
 
 def test_counters_survive_json_exactly() -> None:
@@ -32,4 +34,7 @@ def test_recent_returns_are_those_of_the_last_hundred_trials() -> None:
 
 
 def test_episodes_are_named_from_one() -> None:
-    assert by_episode("x/return", np.array([1.0, 2.0])) == {"x/return_episode_1": 1.0, "x/return_episode_2": 2.0}
+    assert by_episode("x/return", np.array([1.0, 2.0])) == {
+        "x/return_episode_1": 1.0,
+        "x/return_episode_2": 2.0,
+    }

@@ -21,10 +21,19 @@ from tests.runs import metrics_of, tiny_config
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_first_line_names_environment_slots_workers_start_method_device_and_folder(tmp_path: Path) -> None:
+def test_the_first_line_names_environment_slots_workers_start_method_device_and_folder(
+    tmp_path: Path,
+) -> None:
     with Learner(tiny_config(workers=2), tmp_path) as learner:
         line = headline(learner)
-    for part in ("PointRobot", "Memory agent", "3 slots, 2 worker processes", "(forkserver)", "device cpu", str(tmp_path)):
+    for part in (
+        "PointRobot",
+        "Memory agent",
+        "3 slots, 2 worker processes",
+        "(forkserver)",
+        "device cpu",
+        str(tmp_path),
+    ):
         assert part in line
 
 
@@ -51,12 +60,22 @@ def test_a_run_that_learned_nothing_says_why(tmp_path: Path, capsys: pytest.Capt
     for name, train, said in (
         (
             "pool",
-            {"n_env_steps_total": 5, "num_init_rollouts_pool": 5, "num_rollouts_per_iter": 4, "updates_per_step": 0.001},
+            {
+                "n_env_steps_total": 5,
+                "num_init_rollouts_pool": 5,
+                "num_rollouts_per_iter": 4,
+                "updates_per_step": 0.001,
+            },
             "num_init_rollouts_pool=5",
         ),
         (
             "steps",
-            {"n_env_steps_total": 80, "num_init_rollouts_pool": 0, "num_rollouts_per_iter": 4, "updates_per_step": 1e-6},
+            {
+                "n_env_steps_total": 80,
+                "num_init_rollouts_pool": 0,
+                "num_rollouts_per_iter": 4,
+                "updates_per_step": 1e-6,
+            },
             "updates_per_step=1e-06",
         ),
         ("learns", {}, ""),
@@ -102,19 +121,33 @@ with Learner(config, Path({str(tmp_path)!r})) as learner:
     learner.train()
 """  # in a process of its own: the W&B service lives as long as its process
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, check=False, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr
     runs = list((tmp_path / "wandb").glob("offline-run-*"))
     assert len(runs) == 1, "one run per process tree"
-    command = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--summary", "--json", str(runs[0])]
+    command = [
+        str(Path(sys.executable).with_name("wandb")),
+        "leet",
+        "inspect",
+        "--summary",
+        "--json",
+        str(runs[0]),
+    ]
     found = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
     assert found["summary"]["env_steps"] == metrics_of(tmp_path)[-1]["env_steps"]
     assert "eval/held_out/return_episode_2" in found["summary"]
     assert found["config"]["env"]["family"] == "PointRobot" and "torch" in found["config"]["versions"]
 
 
-def test_a_resumed_run_goes_on_counting_its_seconds_and_tells_of_other_versions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_resumed_run_goes_on_counting_its_seconds_and_tells_of_other_versions(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with Learner(tiny_config(train={"n_env_steps_total": 100}), tmp_path) as learner:
         learner.watch._started -= 1000.0  # as if it had taken so long
         learner.train()
@@ -125,5 +158,7 @@ def test_a_resumed_run_goes_on_counting_its_seconds_and_tells_of_other_versions(
             learner.load()
         assert f"written with torch {torch.__version__} (now 99.9)" in caplog.text
         learner.train()
-    seconds = [json.loads(line)["time/seconds"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    seconds = [
+        json.loads(line)["time/seconds"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()
+    ]
     assert seconds == sorted(seconds) and 1000 < seconds[0] and seconds[-1] < 2000

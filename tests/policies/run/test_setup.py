@@ -10,7 +10,15 @@ import torch
 from envs.backends.base import BackendConfig
 from policies.learner import Learner
 from policies.run.config import DeviceName, ReplayDevice
-from policies.run.setup import MOST_SLOTS, check_family, mirrors, most_workers, prepare_torch, slots_of, wave_of
+from policies.run.setup import (
+    MOST_SLOTS,
+    check_family,
+    mirrors,
+    most_workers,
+    prepare_torch,
+    slots_of,
+    wave_of,
+)
 from tests.runs import tiny_config
 from utils.machine import available_cores
 from utils.options import OptionError
@@ -24,13 +32,20 @@ def test_slots_are_the_rollouts_of_an_iteration_capped_whatever_the_workers() ->
 
 
 def test_what_is_given_is_obeyed_and_what_is_not_follows_from_a_measurement() -> None:
-    for workers, name, expected in ((3, "auto", ("process", 3)), (2, "thread", ("thread", 2)), (None, "serial", ("serial", 1))):
+    for workers, name, expected in (
+        (3, "auto", ("process", 3)),
+        (2, "thread", ("thread", 2)),
+        (None, "serial", ("serial", 1)),
+    ):
         config = tiny_config(workers=workers, backend=BackendConfig(name=name))
         with Learner(config) as learner:
             assert (learner.backend.backend.name, learner.backend.num_workers) == expected
     with Learner(tiny_config(backend=BackendConfig(name="auto"))) as learner:
         assert learner.backend.backend.name == "serial", "a toy is not worth a process"
-        assert learner.backend.reason.startswith("backend=auto: serial, since a step of 3 slots takes ") and "the policy " in learner.backend.reason
+        assert (
+            learner.backend.reason.startswith("backend=auto: serial, since a step of 3 slots takes ")
+            and "the policy " in learner.backend.reason
+        )
         assert learner.env.num_envs == 3
 
 
@@ -103,7 +118,9 @@ def test_the_replay_has_an_image_on_a_device_where_it_fits(monkeypatch: pytest.M
     assert [found(asked, "cuda") for asked in ReplayDevice] == [True, False, True]
     assert not found(ReplayDevice.auto, "cuda", free=1000)
     assert [found(asked, "mps") for asked in ReplayDevice] == [False, False, True]
-    with pytest.raises(OptionError, match=r"lower train\.buffer_size \(env steps\) or use train\.replay_device=host"):
+    with pytest.raises(
+        OptionError, match=r"lower train\.buffer_size \(env steps\) or use train\.replay_device=host"
+    ):
         found(ReplayDevice.device, "cuda", free=1000)
 
 

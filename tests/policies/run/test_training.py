@@ -38,7 +38,9 @@ def test_evaluation_comes_at_multiples_of_its_interval_and_at_the_end(tmp_path: 
         learner.train()
     lines = metrics_of(tmp_path)
     evaluated = [line["env_steps"] for line in lines if "eval/held_out/return_episode_1" in line]
-    first_past = [next(line["env_steps"] for line in lines if line["env_steps"] >= mark) for mark in (100, 200)]
+    first_past = [
+        next(line["env_steps"] for line in lines if line["env_steps"] >= mark) for mark in (100, 200)
+    ]
     assert evaluated == sorted({*first_past, lines[-1]["env_steps"]})
 
 
@@ -59,7 +61,10 @@ def test_two_runs_of_one_seed_are_the_same_run(tmp_path: Path) -> None:
 
 def test_on_policy_there_is_one_update_for_each_wave_of_its_own_rows() -> None:
     config = tiny_config(
-        algorithm="PPO", family="AntDir", env={"max_episode_steps": 40}, train={"num_env_steps_per_iter": 120, "n_env_steps_total": 700}
+        algorithm="PPO",
+        family="AntDir",
+        env={"max_episode_steps": 40},
+        train={"num_env_steps_per_iter": 120, "n_env_steps_total": 700},
     )
     with Learner(config) as learner:
         seen: list[int] = []
@@ -78,7 +83,9 @@ def test_on_policy_there_is_one_update_for_each_wave_of_its_own_rows() -> None:
 
 
 @pytest.mark.parametrize("normalises", [True, False])
-def test_on_policy_a_random_pool_is_played_to_normalise_by_and_for_nothing_else(normalises: bool, tmp_path: Path) -> None:
+def test_on_policy_a_random_pool_is_played_to_normalise_by_and_for_nothing_else(
+    normalises: bool, tmp_path: Path
+) -> None:
     config = tiny_config(algorithm="PPO")
     config.agent.normalise_obs = config.agent.normalise_reward = normalises
     with Learner(config, tmp_path) as learner:
@@ -91,7 +98,9 @@ def test_on_policy_a_random_pool_is_played_to_normalise_by_and_for_nothing_else(
 
 @pytest.mark.parametrize("algorithm", ["PPO", "SAC"])
 def test_rows_are_learned_from_as_they_were_acted_on(algorithm: str) -> None:
-    """On-policy, the normalisation moves after the update of a wave, off-policy after the wave: either way it has seen every row once."""
+    """On-policy, the normalisation moves after the update of a wave, off-policy after the wave: either way it
+    has seen every row once.
+    """
     config = tiny_config(algorithm=algorithm)
     config.agent.normalise_obs = config.agent.normalise_reward = True
     if isinstance(config.algorithm, PPOConfig):
@@ -115,10 +124,17 @@ def test_rows_are_learned_from_as_they_were_acted_on(algorithm: str) -> None:
 
 
 def test_off_policy_an_iteration_may_be_a_number_of_env_steps() -> None:
-    with Learner(tiny_config(train={"num_env_steps_per_iter": 50, "num_init_rollouts_pool": 0, "n_env_steps_total": 200})) as learner:
+    with Learner(
+        tiny_config(
+            train={"num_env_steps_per_iter": 50, "num_init_rollouts_pool": 0, "n_env_steps_total": 200}
+        )
+    ) as learner:
         Training(learner).run()
         counters = learner.counters
-        assert counters.iteration == 3 and counters.trials == learner.replay.num_trials == counters.env_steps // 12
+        assert (
+            counters.iteration == 3
+            and counters.trials == learner.replay.num_trials == counters.env_steps // 12
+        )
 
 
 @pytest.mark.parametrize("algorithm", ["SAC", "PPO"])
@@ -126,7 +142,10 @@ def test_in_bfloat16_acting_is_the_same_and_an_update_nearly(algorithm: str) -> 
     updates, rows = [], []
     for precision in Precision:
         config = tiny_config(
-            algorithm=algorithm, agent={"precision": precision, "hidden": [32, 32]}, num_slots=30, train={"num_rollouts_per_iter": 30}
+            algorithm=algorithm,
+            agent={"precision": precision, "hidden": [32, 32]},
+            num_slots=30,
+            train={"num_rollouts_per_iter": 30},
         )
         if isinstance(config.algorithm, OffPolicyConfig):
             config.algorithm.batch_size = 30
@@ -135,6 +154,8 @@ def test_in_bfloat16_acting_is_the_same_and_an_update_nearly(algorithm: str) -> 
             rows.append(digest(stored_rows(learner)))
             updates.append({name: float(value) for name, value in learner.update_once().items()})
             assert {parameter.dtype for parameter in learner.agent.parameters()} == {torch.float32}
-            assert {parameter.grad.dtype for parameter in learner.agent.parameters() if parameter.grad is not None} == {torch.float32}
+            assert {
+                parameter.grad.dtype for parameter in learner.agent.parameters() if parameter.grad is not None
+            } == {torch.float32}
     assert rows[0] == rows[1]
     assert updates[0] != updates[1] and updates[0] == pytest.approx(updates[1], rel=0.05, abs=0.02)

@@ -209,7 +209,12 @@ def test_there_is_one_loop() -> None:
 
 def test_processes_that_have_no_use_for_asyncio_do_not_import_it() -> None:
     code = "import sys, envs.backends, envs.meta; print('asyncio' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout == "False\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+        == "False\n"
+    )
 
 
 def test_the_selector_wakes_for_what_is_ready_and_for_nothing_at_its_time() -> None:

@@ -32,7 +32,13 @@ def kind(request: pytest.FixtureRequest) -> tuple[str, bool]:
 
 def drive(kind: tuple[str, bool], hook: Hook, **options: Any) -> Driver:
     name, coroutines = kind
-    return Driver(name, HookedFamily(hook, coroutines=coroutines), SLOTS, workers=2 if name == "thread" else 1, **options)
+    return Driver(
+        name,
+        HookedFamily(hook, coroutines=coroutines),
+        SLOTS,
+        workers=2 if name == "thread" else 1,
+        **options,
+    )
 
 
 def lost_with(kind: tuple[str, bool], slot: int) -> tuple[int, ...]:
@@ -60,15 +66,24 @@ def rows_of(name: str, family: CountingFamily, workers: int, groups: int) -> lis
                 assert driver.backend.wait(part, 60.0)[0].tolist() == part.tolist()
             rows = driver.backend.rows
             obs = list(rows.obs.values()) if isinstance(rows.obs, dict) else [rows.obs]
-            streams.append(b"".join(array.tobytes() for array in (*obs, rows.reward, rows.terminated, rows.truncated, rows.info)))
+            streams.append(
+                b"".join(
+                    array.tobytes()
+                    for array in (*obs, rows.reward, rows.terminated, rows.truncated, rows.info)
+                )
+            )
     return streams
 
 
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize(("name", "workers"), [("thread", 1), ("thread", 2), ("thread", 3), ("asyncio", 1)])
 @pytest.mark.parametrize("family", [CountingFamily, AsyncCountingFamily, DictCountingFamily])
-def test_the_rows_are_those_of_serial(family: type[CountingFamily], name: str, workers: int, groups: int) -> None:
-    reference = rows_of("serial", DictCountingFamily() if family is DictCountingFamily else CountingFamily(), 1, groups)
+def test_the_rows_are_those_of_serial(
+    family: type[CountingFamily], name: str, workers: int, groups: int
+) -> None:
+    reference = rows_of(
+        "serial", DictCountingFamily() if family is DictCountingFamily else CountingFamily(), 1, groups
+    )
     assert rows_of(name, family(), workers, groups) == reference
     assert len(set(reference)) == 30
 
@@ -108,7 +123,9 @@ def test_a_slot_error_names_its_slot(kind: tuple[str, bool]) -> None:
         driver.reset()
         driver.call()
         _, faults = driver.call()
-        assert sorted(slot for fault in faults for slot in fault.slots) == ([0, 3] if kind[0] == "thread" else list(range(SLOTS)))
+        assert sorted(slot for fault in faults for slot in fault.slots) == (
+            [0, 3] if kind[0] == "thread" else list(range(SLOTS))
+        )
         assert all("raised SlotError: odd" in fault.sentence for fault in faults)
 
 
@@ -124,7 +141,9 @@ def test_a_slot_error_names_its_slot(kind: tuple[str, bool]) -> None:
     ids=["exit", "unpicklable", "speechless", "interrupt", "huge"],
 )
 @pytest.mark.parametrize("name", ["thread", "asyncio"])
-def test_whatever_is_raised_becomes_a_fault_of_bounded_length(name: str, error: BaseException, text: str) -> None:
+def test_whatever_is_raised_becomes_a_fault_of_bounded_length(
+    name: str, error: BaseException, text: str
+) -> None:
     with drive((name, False), raising(error, task_above=4.5, at=0)) as driver:
         driver.reset()
         _, (fault,) = driver.call()
@@ -159,8 +178,12 @@ def test_raising_in_reset_is_a_fault_until_restored(kind: tuple[str, bool]) -> N
         driver.reset()
 
 
-def test_an_environment_that_cannot_be_built_is_one_error_and_leaves_no_thread(kind: tuple[str, bool]) -> None:
-    with pytest.raises(BackendError, match=r"slots 0 to 5 could not be built: raised ValueError: no licence") as caught:
+def test_an_environment_that_cannot_be_built_is_one_error_and_leaves_no_thread(
+    kind: tuple[str, bool],
+) -> None:
+    with pytest.raises(
+        BackendError, match=r"slots 0 to 5 could not be built: raised ValueError: no licence"
+    ) as caught:
         drive(kind, raising(ValueError("no licence"), "make_shard"))
     assert str(caught.value).count("Traceback") == 1
 
@@ -179,8 +202,13 @@ def test_a_restore_that_fails_says_so_and_may_be_tried_again(kind: tuple[str, bo
         driver.reset()
 
 
-def test_an_environment_that_cannot_close_is_told_and_stops_nothing(kind: tuple[str, bool], caplog: pytest.LogCaptureFixture) -> None:
-    with drive(kind, raising(ValueError("the door is stuck"), "close")) as driver, caplog.at_level(logging.WARNING):
+def test_an_environment_that_cannot_close_is_told_and_stops_nothing(
+    kind: tuple[str, bool], caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        drive(kind, raising(ValueError("the door is stuck"), "close")) as driver,
+        caplog.at_level(logging.WARNING),
+    ):
         driver.reset()
     assert "failed to close" in caplog.text and "the door is stuck" in caplog.text
 
@@ -203,7 +231,11 @@ def test_close_closes_every_environment_once_and_may_be_called_twice(kind: tuple
     driver.backend.close()
     driver.backend.close()
     assert sorted(closed) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
-    for call in (driver.post, lambda: driver.backend.wait(driver.slots, 1.0), lambda: driver.backend.restore(driver.slots, 1.0)):
+    for call in (
+        driver.post,
+        lambda: driver.backend.wait(driver.slots, 1.0),
+        lambda: driver.backend.restore(driver.slots, 1.0),
+    ):
         with pytest.raises(RuntimeError, match="closed"):
             call()
 
@@ -211,7 +243,9 @@ def test_close_closes_every_environment_once_and_may_be_called_twice(kind: tuple
 def test_a_forgotten_backend_closes_itself(kind: tuple[str, bool]) -> None:
     drive(kind, quiet).reset()
     gc.collect()
-    assert not [thread.name for thread in threading.enumerate() if "environments" in thread.name and thread.is_alive()]
+    assert not [
+        thread.name for thread in threading.enumerate() if "environments" in thread.name and thread.is_alive()
+    ]
 
 
 def test_slots_may_be_posted_one_by_one_and_awaited_in_any_order(kind: tuple[str, bool]) -> None:
@@ -232,7 +266,9 @@ def test_pictures_are_drawn_and_one_that_cannot_be_loses_nothing(kind: tuple[str
         assert [int(driver.backend.render(slot, 60.0).max()) for slot in (3, 4)] == [0, 1]
     with drive((kind[0], False), raising(ValueError("no screen"), "render")) as driver:
         driver.reset()
-        with pytest.raises(RuntimeError, match=r"slot 2 could not be drawn: the environment raised ValueError: no screen"):
+        with pytest.raises(
+            RuntimeError, match=r"slot 2 could not be drawn: the environment raised ValueError: no screen"
+        ):
             driver.backend.render(2, 60.0)
         assert driver.call()[1] == []
 
@@ -257,12 +293,14 @@ driver.post()
 entered.wait()
 print("ends")
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
     assert "gave no answer within 0.1 s" in done.stdout and done.stdout.endswith("ends\n")
     assert "left behind" in done.stderr and "Traceback" not in done.stderr
 
 
-# -- the pieces ------------------------------------------------------------------------------------------------------------------------------
+# -- the pieces ----------------------------------------------------------------------------------------------
 
 
 def test_what_runs_in_a_room_is_seen_when_it_is_delivered() -> None:
@@ -270,7 +308,10 @@ def test_what_runs_in_a_room_is_seen_when_it_is_delivered() -> None:
     layout = Layout(family.spec, with_flag=True)
     public = layout.allocate(4)
     desk = Desk(layout, public, 0, 4)
-    first, second = Room(0, [Block(lambda: family, 0, 1)], desk, 1), Room(1, [Block(lambda: family, 1, 3)], desk, 1)
+    first, second = (
+        Room(0, [Block(lambda: family, 0, 1)], desk, 1),
+        Room(1, [Block(lambda: family, 1, 3)], desk, 1),
+    )
     commands = Commands.empty(public)
     commands.reset[:], commands.task[:] = True, 7.0
     desk.load(np.array([0, 1, 2]), commands)
@@ -296,7 +337,10 @@ def test_the_room_that_takes_a_lost_ones_place_shares_no_array_with_it(kind: tup
         backend.restore(np.array(old.slots), 60.0)
         new = backend._rooms[0]
         assert old.abandoned and old.desk is other.desk and new.desk is not old.desk
-        pairs = [*zip(vars(old.commands).values(), vars(new.commands).values(), strict=True), (old.rows.reward, new.rows.reward)]
+        pairs = [
+            *zip(vars(old.commands).values(), vars(new.commands).values(), strict=True),
+            (old.rows.reward, new.rows.reward),
+        ]
         assert not any(np.shares_memory(before, after) for before, after in pairs)
         driver.reset()
         assert driver.call() == (driver.slots.tolist(), [])

@@ -1,4 +1,6 @@
-"""The thread backend when environments hang: a thread is left behind, its rows with it, and a new one takes its place."""
+"""The thread backend when environments hang: a thread is left behind, its rows with it, and a new one takes
+its place.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ SLOTS = 6
 
 
 def drive(hook: Hook, *, workers: int = 2, groups: int = 1, coroutines: bool = False) -> Driver:
-    return Driver("thread", HookedFamily(hook, coroutines=coroutines), SLOTS, workers=workers, groups=groups, close_timeout_s=0.2)
+    return Driver(
+        "thread",
+        HookedFamily(hook, coroutines=coroutines),
+        SLOTS,
+        workers=workers,
+        groups=groups,
+        close_timeout_s=0.2,
+    )
 
 
 def threads_now() -> list[threading.Thread]:
@@ -121,7 +130,11 @@ def test_min_ready_goes_on_without_the_slowest_thread_until_its_deadline() -> No
         assert faults[0].lost == (3, 4, 5)
         gate.opened.set()
         assert driver.backend.restore(np.array([3, 4, 5]), 60.0) == []
-        assert driver.backend.wait(driver.post([3, 4, 5], reset=True), 60.0, min_ready=1)[0].tolist() == [3, 4, 5]
+        assert driver.backend.wait(driver.post([3, 4, 5], reset=True), 60.0, min_ready=1)[0].tolist() == [
+            3,
+            4,
+            5,
+        ]
 
 
 def test_building_and_drawing_have_deadlines_too() -> None:
@@ -134,7 +147,9 @@ def test_building_and_drawing_have_deadlines_too() -> None:
 
     with drive(hook) as driver:
         driver.reset()
-        with pytest.raises(RuntimeError, match=r"slot 1 could not be drawn: the environment gave no answer within 0.1 s"):
+        with pytest.raises(
+            RuntimeError, match=r"slot 1 could not be drawn: the environment gave no answer within 0.1 s"
+        ):
             driver.backend.render(1, 0.1)
         places[0] = "make_shard"
         (fault,) = driver.backend.restore(np.array([0, 1, 2]), 0.1)

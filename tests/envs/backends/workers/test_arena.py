@@ -20,7 +20,11 @@ def arrays_of(rows: Rows) -> dict[str, NDArray[Any]]:
     found: dict[str, NDArray[Any]] = {}
     for item in fields(rows):
         value = getattr(rows, item.name)
-        found |= {f"{item.name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {item.name: value}
+        found |= (
+            {f"{item.name}.{key}": part for key, part in value.items()}
+            if isinstance(value, dict)
+            else {item.name: value}
+        )
     return found
 
 
@@ -30,7 +34,10 @@ def test_both_sides_see_the_same_arrays(family: TaskFamily) -> None:
     ours = Arena(layout, 5)
     theirs = Arena(layout, 5, os.dup(ours.descriptor))
     ours.close()
-    sides = [arrays_of(ours.rows) | {"actions": ours.actions}, arrays_of(theirs.rows) | {"actions": theirs.actions}]
+    sides = [
+        arrays_of(ours.rows) | {"actions": ours.actions},
+        arrays_of(theirs.rows) | {"actions": theirs.actions},
+    ]
     plain = arrays_of(layout.allocate(5))
     for number, (name, array) in enumerate(sides[0].items()):
         assert not array.any(), "memory starts as zeros"
@@ -38,15 +45,21 @@ def test_both_sides_see_the_same_arrays(family: TaskFamily) -> None:
             assert (array.shape, array.dtype) == (plain[name].shape, plain[name].dtype)
         array[...] = np.full(array.shape, number % 2 + 1).astype(array.dtype)
     for number, (name, array) in enumerate(sides[1].items()):
-        np.testing.assert_array_equal(array, np.full(array.shape, number % 2 + 1).astype(array.dtype), err_msg=name)
+        np.testing.assert_array_equal(
+            array, np.full(array.shape, number % 2 + 1).astype(array.dtype), err_msg=name
+        )
 
 
 def test_arrays_are_aligned_and_do_not_overlap() -> None:
     arena = Arena(Layout(CountingFamily().spec), 3)
     arena.close()
-    places = sorted((array.ctypes.data, array.nbytes) for array in [*arrays_of(arena.rows).values(), arena.actions])
+    places = sorted(
+        (array.ctypes.data, array.nbytes) for array in [*arrays_of(arena.rows).values(), arena.actions]
+    )
     assert all(start % ALIGNMENT == 0 for start, _ in places)
-    assert all(start + size <= following for (start, size), (following, _) in zip(places, places[1:], strict=False))
+    assert all(
+        start + size <= following for (start, size), (following, _) in zip(places, places[1:], strict=False)
+    )
     assert places[-1][0] + places[-1][1] - places[0][0] <= arena.num_bytes
 
 

@@ -33,7 +33,9 @@ def obs_of(rows: Rows) -> list[np.ndarray]:
 @pytest.mark.parametrize("slots", SLOTS, ids=["slice", "sorted", "unsorted"])
 @pytest.mark.parametrize("kind", CARRIERS)
 @pytest.mark.parametrize("family", FAMILIES, ids=["vector", "dict"])
-def test_rows_and_actions_arrive_and_nothing_else_changes(family: TaskFamily, kind: type[Carrier], slots: Slots) -> None:
+def test_rows_and_actions_arrive_and_nothing_else_changes(
+    family: TaskFamily, kind: type[Carrier], slots: Slots
+) -> None:
     ours, theirs = sides(kind, family)
     own = Layout(family.spec, with_task=True, with_flag=True).part(theirs.rows, 0, 5)
     actions = np.random.default_rng(0).uniform(-1, 1, (5, 2)).astype(np.float32)
@@ -46,11 +48,19 @@ def test_rows_and_actions_arrive_and_nothing_else_changes(family: TaskFamily, ki
     ours.unpack(slots, theirs.pack(slots))
     for mine, other in zip(
         [*obs_of(ours.rows), ours.rows.reward, ours.rows.terminated, ours.rows.truncated, ours.rows.info],
-        [*obs_of(theirs.rows), theirs.rows.reward, theirs.rows.terminated, theirs.rows.truncated, theirs.rows.info],
+        [
+            *obs_of(theirs.rows),
+            theirs.rows.reward,
+            theirs.rows.terminated,
+            theirs.rows.truncated,
+            theirs.rows.info,
+        ],
         strict=True,
     ):
         np.testing.assert_array_equal(mine, other)
-    assert ours.rows.terminated[slots].all() and ours.rows.terminated.sum() == 3 - (isinstance(slots, np.ndarray) and len(slots) == 2)
+    assert ours.rows.terminated[slots].all() and ours.rows.terminated.sum() == 3 - (
+        isinstance(slots, np.ndarray) and len(slots) == 2
+    )
 
 
 def test_what_the_trainer_writes_into_its_rows_is_not_overwritten() -> None:

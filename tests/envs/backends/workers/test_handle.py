@@ -1,4 +1,6 @@
-"""A worker as the trainer sees it: answers are taken in order, once, from this generation; anything else is dropped or ends the worker."""
+"""A worker as the trainer sees it: answers are taken in order, once, from this generation; anything else is
+dropped or ends the worker.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ class Bench:
     def ask(self, sequence: int, slots: slice, kind: Kind = Kind.STEP) -> None:
         self.handle.ask(sequence, kind, 0, slots, b"", 1.0)
 
-    def answer(self, sequence: int, status: Status = Status.DONE, body: bytes = b"", generation: int | None = None) -> None:
+    def answer(
+        self, sequence: int, status: Status = Status.DONE, body: bytes = b"", generation: int | None = None
+    ) -> None:
         token = token_of(self.handle.generation if generation is None else generation, sequence)
         os.write(self.replies, REPLY.pack(token, status, len(body)) + body)
         self.handle.receive()
@@ -86,7 +90,10 @@ def bench() -> Iterator[Bench]:
 def test_answers_are_counted_in_the_order_of_the_requests(bench: Bench) -> None:
     bench.ask(5, slice(0, 2))
     bench.ask(6, slice(2, 4))
-    assert [REQUEST.unpack(os.read(bench.requests, REQUEST.size))[0] for _ in range(2)] == [token_of(0, 5), token_of(0, 6)]
+    assert [REQUEST.unpack(os.read(bench.requests, REQUEST.size))[0] for _ in range(2)] == [
+        token_of(0, 5),
+        token_of(0, 6),
+    ]
     bench.answer(5)
     assert bench.handle.answered == 5
     bench.answer(6)
@@ -118,7 +125,9 @@ def test_an_answer_of_an_earlier_generation_is_dropped_and_counted(bench: Bench)
     assert bench.handle.answered == 7
 
 
-@pytest.mark.parametrize("case", ["unasked", "out of order", "future generation", "rows", "no json", "no facts", "deep", "picture"])
+@pytest.mark.parametrize(
+    "case", ["unasked", "out of order", "future generation", "rows", "no json", "no facts", "deep", "picture"]
+)
 def test_an_answer_to_nothing_that_was_asked_ends_the_worker(bench: Bench, case: str) -> None:
     bench.ask(5, slice(0, 2))
     bench.ask(6, slice(2, 4))
@@ -130,32 +139,52 @@ def test_an_answer_to_nothing_that_was_asked_ends_the_worker(bench: Bench, case:
         bench.answer(5, generation=1)
     else:
         status = {"rows": Status.DONE, "picture": Status.PICTURE}.get(case, Status.RAISED)
-        body = {"rows": b"xx", "no json": b"{", "no facts": b"[]", "deep": b"[" * 50_000, "picture": SHAPE.pack(9, 9, 3) + b"xx"}[case]
+        body = {
+            "rows": b"xx",
+            "no json": b"{",
+            "no facts": b"[]",
+            "deep": b"[" * 50_000,
+            "picture": SHAPE.pack(9, 9, 3) + b"xx",
+        }[case]
         bench.answer(5, status, body)
     fault = bench.handle.fault
-    assert fault is not None and fault.sentence == "was lost: its worker process wrote something that is no answer"
+    assert (
+        fault is not None
+        and fault.sentence == "was lost: its worker process wrote something that is no answer"
+    )
     assert fault.slots == fault.lost == (0, 1, 2, 3)
 
 
 def test_an_error_names_its_slot_and_loses_all_slots_of_the_worker(bench: Bench) -> None:
     bench.ask(5, slice(0, 2))
     bench.ask(6, slice(2, 4))
-    bench.answer(5, Status.RAISED, json.dumps({"type": "E", "message": "m", "traceback": "t", "slot": 1}).encode())
+    bench.answer(
+        5, Status.RAISED, json.dumps({"type": "E", "message": "m", "traceback": "t", "slot": 1}).encode()
+    )
     fault = bench.handle.fault
-    assert fault is not None and (fault.slots, fault.lost, fault.sentence, fault.traceback) == ((1,), (0, 1, 2, 3), "raised E: m", "t")
+    assert fault is not None and (fault.slots, fault.lost, fault.sentence, fault.traceback) == (
+        (1,),
+        (0, 1, 2, 3),
+        "raised E: m",
+        "t",
+    )
     bench.answer(6)
     assert bench.handle.answered == -1, "it is asked nothing, and believed nothing, any more"
 
 
 def test_an_error_that_names_no_slot_that_was_asked_names_those_that_were(bench: Bench) -> None:
     bench.ask(5, slice(0, 2))
-    bench.answer(5, Status.RAISED, json.dumps({"type": "E", "message": "m", "traceback": "t", "slot": 3}).encode())
+    bench.answer(
+        5, Status.RAISED, json.dumps({"type": "E", "message": "m", "traceback": "t", "slot": 3}).encode()
+    )
     assert bench.handle.fault is not None and bench.handle.fault.slots == (0, 1)
 
 
 def test_a_picture_that_cannot_be_drawn_costs_nothing_else(bench: Bench) -> None:
     bench.ask(5, slice(0, 1), Kind.RENDER)
-    bench.answer(5, Status.RAISED, json.dumps({"type": "E", "message": "m", "traceback": "t", "slot": None}).encode())
+    bench.answer(
+        5, Status.RAISED, json.dumps({"type": "E", "message": "m", "traceback": "t", "slot": None}).encode()
+    )
     assert bench.handle.fault is None and bench.handle.answered == 5
     assert not isinstance(bench.handle.picture, np.ndarray) and bench.handle.picture is not None
 
@@ -167,7 +196,12 @@ def test_what_was_answered_before_the_end_is_taken_and_half_an_answer_is_not(ben
     os.write(bench.replies, whole + REPLY.pack(token_of(0, 6), Status.DONE, 0)[:-3])
     bench.handle.bury()
     fault = bench.handle.fault
-    assert bench.handle.answered == 5 and fault is not None and fault.slots == (2, 3) and fault.lost == (0, 1, 2, 3)
+    assert (
+        bench.handle.answered == 5
+        and fault is not None
+        and fault.slots == (2, 3)
+        and fault.lost == (0, 1, 2, 3)
+    )
 
 
 def test_rows_of_an_answer_are_those_of_the_slots_that_were_asked() -> None:
@@ -180,7 +214,9 @@ def test_rows_of_an_answer_are_those_of_the_slots_that_were_asked() -> None:
     bench.leave()
 
 
-def test_the_time_for_an_answer_begins_when_everything_before_is_answered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_for_an_answer_begins_when_everything_before_is_answered(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     bench.ask(5, slice(0, 2))

@@ -19,9 +19,16 @@ from tests.envs.backends.troubles import DoingFamily, ForkAndDie, StartChildren,
 METHODS = [StartMethod.forkserver, StartMethod.spawn, StartMethod.fork]
 
 
-def two_steps(family: DoingFamily, method: StartMethod = StartMethod.auto, timeout: float = 20.0) -> tuple[ProcessBackend, list[Fault]]:
+def two_steps(
+    family: DoingFamily, method: StartMethod = StartMethod.auto, timeout: float = 20.0
+) -> tuple[ProcessBackend, list[Fault]]:
     """A backend whose worker has done what the family does, and the faults of that; to be closed."""
-    backend = ProcessBackend([Block(lambda: family, 0, 2)], Layout(family.spec), num_workers=1, config=BackendConfig(start_method=method))
+    backend = ProcessBackend(
+        [Block(lambda: family, 0, 2)],
+        Layout(family.spec),
+        num_workers=1,
+        config=BackendConfig(start_method=method),
+    )
     commands, slots, faults = Commands.empty(backend.rows), np.arange(2), list[Fault]()
     for number in range(4):
         commands.reset[:] = number == 0
@@ -35,8 +42,25 @@ def two_steps(family: DoingFamily, method: StartMethod = StartMethod.auto, timeo
 @pytest.mark.parametrize(
     "name",
     [
-        *("WANDB_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_SESSION", "HF_TOKEN", "GITHUB_TOKENS", "GITHUBTOKEN", "MY_SECRET", "SECRETS", "DB_PASSWORD"),
-        *("PGPASSWORD", "GOOGLE_APPLICATION_CREDENTIALS", "OPENAI_API_KEY", "api-key", "db_passwd", "SSH_AUTH_SOCK"),
+        *(
+            "WANDB_API_KEY",
+            "AWS_ACCESS_KEY_ID",
+            "AWS_SESSION",
+            "HF_TOKEN",
+            "GITHUB_TOKENS",
+            "GITHUBTOKEN",
+            "MY_SECRET",
+            "SECRETS",
+            "DB_PASSWORD",
+        ),
+        *(
+            "PGPASSWORD",
+            "GOOGLE_APPLICATION_CREDENTIALS",
+            "OPENAI_API_KEY",
+            "api-key",
+            "db_passwd",
+            "SSH_AUTH_SOCK",
+        ),
     ],
 )
 def test_a_variable_to_log_in_with_is_a_secret(name: str) -> None:
@@ -44,7 +68,19 @@ def test_a_variable_to_log_in_with_is_a_secret(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["PATH", "HOME", "PWD", "OLDPWD", "TOKENIZERS_PARALLELISM", "PYTHONHASHSEED", "MUJOCO_GL", "KEYBOARD", "XAUTHORITY", "LD_LIBRARY_PATH"]
+    "name",
+    [
+        "PATH",
+        "HOME",
+        "PWD",
+        "OLDPWD",
+        "TOKENIZERS_PARALLELISM",
+        "PYTHONHASHSEED",
+        "MUJOCO_GL",
+        "KEYBOARD",
+        "XAUTHORITY",
+        "LD_LIBRARY_PATH",
+    ],
 )
 def test_other_variables_are_none(name: str) -> None:
     assert not is_secret(name)
@@ -59,7 +95,9 @@ def test_workers_see_no_secrets_and_ours_stay(method: StartMethod, monkeypatch: 
     backend.close()
     own, started_with = json.loads(faults[0].sentence.removeprefix("raised ValueError: "))
     assert "BIRD_TOKEN" not in [*own, *started_with]
-    assert own == ["BIRD"] or method is StartMethod.forkserver, "the control: others are seen, if the forkserver is not older than they"
+    assert own == ["BIRD"] or method is StartMethod.forkserver, (
+        "the control: others are seen, if the forkserver is not older than they"
+    )
     assert dict(os.environ) == before
 
 
@@ -108,7 +146,9 @@ def test_what_an_environment_starts_ends_with_its_worker(tmp_path: Path, how: st
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux only")
 @pytest.mark.parametrize("method", METHODS)
-def test_a_worker_whose_fork_holds_its_descriptors_is_seen_to_die_all_the_same(tmp_path: Path, method: StartMethod) -> None:
+def test_a_worker_whose_fork_holds_its_descriptors_is_seen_to_die_all_the_same(
+    tmp_path: Path, method: StartMethod
+) -> None:
     backend, faults = two_steps(DoingFamily(ForkAndDie(tmp_path)), method, timeout=30.0)
     backend.close()
     assert faults[0].sentence == "was lost: its worker process exited with code 5"

@@ -1,4 +1,6 @@
-"""Scripts that start workers: guarded or not, ended by their last line, by an error or by SIGKILL, they leave no process behind."""
+"""Scripts that start workers: guarded or not, ended by their last line, by an error or by SIGKILL, they leave
+no process behind.
+"""
 
 from __future__ import annotations
 
@@ -94,13 +96,15 @@ def read_until(process: subprocess.Popen[str], wanted: set[str]) -> None:
         wanted -= {word for word in wanted if word in line}
 
 
-# -- limits ------------------------------------------------------------------------------------------------------------------------------------
+# -- limits --------------------------------------------------------------------------------------------------
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, which: int, allowed: int) -> None:
     """Pretend that so much is allowed."""
     real = resource.getrlimit
-    monkeypatch.setattr(resource, "getrlimit", lambda asked: (allowed, allowed) if asked == which else real(asked))
+    monkeypatch.setattr(
+        resource, "getrlimit", lambda asked: (allowed, allowed) if asked == which else real(asked)
+    )
 
 
 def test_too_few_processes_are_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,22 +112,33 @@ def test_too_few_processes_are_refused_with_both_numbers(monkeypatch: pytest.Mon
     monkeypatch.setattr(launch_module, "_tasks_of", lambda user: 100)
     limit(monkeypatch, resource.RLIMIT_NPROC, 105)
     check_startable(2)
-    with pytest.raises(BackendError, match=r"^3 worker .* need 106 processes, but only 105 are allowed: run `ulimit -u 106` before, or .*=2\)\.$"):
+    with pytest.raises(
+        BackendError,
+        match=r"^3 worker .* need 106 processes, but only 105 are allowed: run `ulimit -u 106` before, or .*=2\)\.$",
+    ):
         check_startable(3)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     check_startable(3)
 
 
-def test_the_advice_for_a_run_that_trains_and_evaluates_is_a_number_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_advice_for_a_run_that_trains_and_evaluates_is_a_number_that_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(os, "listdir", lambda path: ["a file"] * 8)
     limit(monkeypatch, resource.RLIMIT_NOFILE, 60)
-    with pytest.raises(BackendError, match=r"^12 worker processes to train and 12 to evaluate need 140 open files, .*=2\)\.$"):
+    with pytest.raises(
+        BackendError, match=r"^12 worker processes to train and 12 to evaluate need 140 open files, .*=2\)\.$"
+    ):
         check_startable(12, twice=True)
     check_startable(2, twice=True)
-    with pytest.raises(BackendError, match=r"^3 worker processes to train and 3 to evaluate need 68 open files"):
+    with pytest.raises(
+        BackendError, match=r"^3 worker processes to train and 3 to evaluate need 68 open files"
+    ):
         check_startable(3, twice=True)
     limit(monkeypatch, resource.RLIMIT_NOFILE, 51)
-    with pytest.raises(BackendError, match=r"run `ulimit -n 60` before, or step in this process \(backend=serial\)\.$"):
+    with pytest.raises(
+        BackendError, match=r"run `ulimit -n 60` before, or step in this process \(backend=serial\)\.$"
+    ):
         check_startable(2, twice=True)
 
 
@@ -143,12 +158,17 @@ def test_the_tasks_of_a_user_are_counted_with_their_threads() -> None:
 def test_rows_that_do_not_fit_are_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch_module, "available_memory", lambda: 100 << 20)
     check_memory(100 << 20, 8)
-    with pytest.raises(BackendError, match=r"^The rows of 8 slots need 101 MiB of memory, but only 100 MiB are free: "):
+    with pytest.raises(
+        BackendError, match=r"^The rows of 8 slots need 101 MiB of memory, but only 100 MiB are free: "
+    ):
         check_memory((100 << 20) + 1, 8)
     spent = psutil.Process().memory_info().vms
     limit(monkeypatch, resource.RLIMIT_AS, spent + (50 << 20))
     check_memory(10 << 20, 8)
-    with pytest.raises(BackendError, match=r"^The rows of 8 slots need 90 MiB of memory, \d+ MiB with .*, but only \d+ MiB of addresses are allowed"):
+    with pytest.raises(
+        BackendError,
+        match=r"^The rows of 8 slots need 90 MiB of memory, \d+ MiB with .*, but only \d+ MiB of addresses are allowed",
+    ):
         check_memory(90 << 20, 8)
 
 
@@ -158,15 +178,19 @@ def test_memory_is_looked_at_before_any_process_starts(name: str, monkeypatch: p
     monkeypatch.setattr(launch_module, "available_memory", lambda: 0)
     family = CountingFamily()
     with pytest.raises(BackendError, match="0 MiB are free"):
-        BACKENDS[name]([Block(lambda: family, 0, 2)], Layout(family.spec), num_workers=2, config=BackendConfig())
+        BACKENDS[name](
+            [Block(lambda: family, 0, 2)], Layout(family.spec), num_workers=2, config=BackendConfig()
+        )
 
 
-# -- the forkserver ----------------------------------------------------------------------------------------------------------------------------
+# -- the forkserver ------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def stopped_server() -> Iterator[psutil.Process]:
-    """The forkserver, after somebody has stopped it; one that nobody wakes is ended after ten seconds, so that nothing hangs."""
+    """The forkserver, after somebody has stopped it; one that nobody wakes is ended after ten seconds, so
+    that nothing hangs.
+    """
     server = psutil.Process(vars(forkserver)["_forkserver"]._forkserver_pid)
     timer = threading.Timer(10.0, server.kill)
     server.suspend()
@@ -181,7 +205,9 @@ def stopped_server() -> Iterator[psutil.Process]:
 def test_a_forkserver_that_was_stopped_goes_on_and_its_workers_live() -> None:
     config = BackendConfig(name="process")
     still = np.zeros((2, 2), np.float32)
-    with ParallelEnvManager(CountingFamily(CountingConfig(falls=False)), 2, num_workers=2, backend=config) as manager:
+    with ParallelEnvManager(
+        CountingFamily(CountingConfig(falls=False)), 2, num_workers=2, backend=config
+    ) as manager:
         manager.reset()
         kept, lost = manager.pids
         with stopped_server() as server:
@@ -205,7 +231,7 @@ def test_a_forkserver_that_does_not_answer_is_ended_and_replaced(monkeypatch: py
         assert manager.reset().valid.all()
 
 
-# -- scripts -----------------------------------------------------------------------------------------------------------------------------------
+# -- scripts -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -218,7 +244,11 @@ OWN_TASK = 0.75
 with manage(Own(CountingConfig(falls=False))) as manager:
     print(manager.reset().obs[:, 0].tolist(), manager.step(np.zeros((4, 2), np.float32)).reward.tolist())
 """
-    assert run(tmp_path, text, method) == (0, "top level\n[0.75, 0.75, 0.75, 0.75] [76.0, 76.0, 76.0, 76.0]\n", "")
+    assert run(tmp_path, text, method) == (
+        0,
+        "top level\n[0.75, 0.75, 0.75, 0.75] [76.0, 76.0, 76.0, 76.0]\n",
+        "",
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -242,16 +272,25 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_a_module_that_starts_workers_when_imported_is_told_so_in_one_sentence(tmp_path: Path, method: str) -> None:
-    (tmp_path / "careless.py").write_text(PRELUDE + "class Own(CountingFamily): pass\nmanage(Own()).close()\n")
+def test_a_module_that_starts_workers_when_imported_is_told_so_in_one_sentence(
+    tmp_path: Path, method: str
+) -> None:
+    (tmp_path / "careless.py").write_text(
+        PRELUDE + "class Own(CountingFamily): pass\nmanage(Own()).close()\n"
+    )
     code, out, err = run(tmp_path, "import careless", method)
     assert code == 1 and out.count("top level") <= 4, "no fork bomb"
-    assert "could not build their environments: raised BackendError: A worker process that imports this module would start workers of its own" in err
+    assert (
+        "could not build their environments: raised BackendError: A worker process that imports this module would start workers of its own"
+        in err
+    )
     assert 'put the code that the module runs under `if __name__ == "__main__":`' in err
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("last_line", ["pass", "raise SystemExit(7)", "manager.remotes[0].send(('reset', {}))"])
+@pytest.mark.parametrize(
+    "last_line", ["pass", "raise SystemExit(7)", "manager.remotes[0].send(('reset', {}))"]
+)
 def test_a_script_that_never_closes_ends_cleanly(tmp_path: Path, method: str, last_line: str) -> None:
     text = f"""
 manager = manage(FaultyFamily(fault="sleep", where="reset", task_above=-1.0 if "send" in {last_line!r} else 5.0), close_timeout_s=0.2)
@@ -264,7 +303,9 @@ print(json.dumps(manager.pids))
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_the_secrets_of_the_shell_reach_no_worker(tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_secrets_of_the_shell_reach_no_worker(
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BIRD_API_KEY", "canary")
     monkeypatch.setenv("BIRD", "sparrow")
     text = """
@@ -281,7 +322,9 @@ except WorkerError as error:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_the_secrets_of_the_shell_reach_no_second_forkserver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_secrets_of_the_shell_reach_no_second_forkserver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A forkserver that was killed is a zombie until the next one is started."""
     monkeypatch.setenv("BIRD_API_KEY", "canary")
     text = """
@@ -328,7 +371,10 @@ signal.pause()
     with launch(tmp_path, text, method, doing) as process:
         try:
             read_until(process, {"ready", "hanging"} if doing in ("sleep", "hold_gil") else {"ready"})
-            watched |= {child.pid: os.pidfd_open(child.pid) for child in psutil.Process(process.pid).children(recursive=True)}
+            watched |= {
+                child.pid: os.pidfd_open(child.pid)
+                for child in psutil.Process(process.pid).children(recursive=True)
+            }
             assert len(watched) >= 4
             process.kill()
             assert wait_for_end(watched, 5.0) == []

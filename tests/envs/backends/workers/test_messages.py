@@ -8,7 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from envs.backends.workers.messages import CHUNK, REPLY, REQUEST, Frame, FrameReader, Kind, Status, token_of, write_whole
+from envs.backends.workers.messages import (
+    CHUNK,
+    REPLY,
+    REQUEST,
+    Frame,
+    FrameReader,
+    Kind,
+    Status,
+    token_of,
+    write_whole,
+)
 
 
 @pytest.fixture
@@ -34,7 +44,9 @@ def read_all(reader: FrameReader) -> list[Frame]:
 
 
 @pytest.mark.parametrize("piece", [1, 7, 32, 40, 10_000])
-def test_messages_are_read_whole_however_the_pipe_cuts_them(pipe: tuple[int, int], piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_are_read_whole_however_the_pipe_cuts_them(
+    pipe: tuple[int, int], piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     os.write(pipe[1], request(1, b"") + request(2, b"payload") + request(3, b"x" * 50))
     os.close(pipe[1])
     whole = os.read
@@ -56,7 +68,12 @@ def test_long_messages_are_read_whole_too(pipe: tuple[int, int], size: int) -> N
     writer.start()
     found = read_all(FrameReader(pipe[0], REQUEST))
     writer.join()
-    assert [(fields[0], bytes(read)) for fields, read in found] == [(1, b"short"), (2, body), (3, body), (4, b"")]
+    assert [(fields[0], bytes(read)) for fields, read in found] == [
+        (1, b"short"),
+        (2, body),
+        (3, body),
+        (4, b""),
+    ]
 
 
 @pytest.mark.parametrize("size", [10, 3 * CHUNK])

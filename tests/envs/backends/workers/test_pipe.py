@@ -1,4 +1,6 @@
-"""Rows in messages: as many bytes as they like, both ways at once, and as many descriptors as there are workers."""
+"""Rows in messages: as many bytes as they like, both ways at once, and as many descriptors as there are
+workers.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,16 @@ EVERYONE = np.arange(SLOTS)
 
 @pytest.mark.parametrize("kind", [ProcessBackend, PipeBackend])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_pictures_and_actions_larger_than_a_pipe_pass_each_other(kind: type[ProcessBackend], workers: int) -> None:
+def test_pictures_and_actions_larger_than_a_pipe_pass_each_other(
+    kind: type[ProcessBackend], workers: int
+) -> None:
     family = PictureFamily(big_actions=True)
     backend = kind(
-        [Block(lambda: family, 0, SLOTS)], Layout(family.spec), num_workers=workers, num_groups=2, config=BackendConfig(call_timeout_s=20.0)
+        [Block(lambda: family, 0, SLOTS)],
+        Layout(family.spec),
+        num_workers=workers,
+        num_groups=2,
+        config=BackendConfig(call_timeout_s=20.0),
     )
     commands = Commands.empty(backend.rows)
     commands.reset[:] = True
@@ -49,11 +57,20 @@ def test_pictures_and_actions_larger_than_a_pipe_pass_each_other(kind: type[Proc
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops a process")
 @pytest.mark.parametrize("min_ready", [None, 1])
-def test_a_long_reply_that_began_in_time_is_waited_for(min_ready: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The deadline has passed, and the worker, blocked in writing, goes on only after the trainer has read a first piece."""
+def test_a_long_reply_that_began_in_time_is_waited_for(
+    min_ready: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deadline has passed, and the worker, blocked in writing, goes on only after the trainer has read a
+    first piece.
+    """
     monkeypatch.setattr("envs.backends.workers.process.LOOK_MS", 20_000)
     family, slots = PictureFamily(), np.arange(2)
-    backend = PipeBackend([Block(lambda: family, 0, 2)], Layout(family.spec), num_workers=1, config=BackendConfig(call_timeout_s=20.0))
+    backend = PipeBackend(
+        [Block(lambda: family, 0, 2)],
+        Layout(family.spec),
+        num_workers=1,
+        config=BackendConfig(call_timeout_s=20.0),
+    )
     (worker,) = backend._workers
     try:
         commands = Commands.empty(backend.rows)
@@ -71,7 +88,9 @@ def test_a_long_reply_that_began_in_time_is_waited_for(min_ready: int | None, mo
 
 def test_the_description_says_how_the_rows_travel() -> None:
     family = CountingFamily()
-    backend = PipeBackend([Block(lambda: family, 0, 2)], Layout(family.spec), num_workers=2, config=BackendConfig())
+    backend = PipeBackend(
+        [Block(lambda: family, 0, 2)], Layout(family.spec), num_workers=2, config=BackendConfig()
+    )
     backend.close()
     assert backend.description == "2 worker processes (forkserver), rows through pipes"
 
@@ -80,7 +99,12 @@ def test_the_description_says_how_the_rows_travel() -> None:
 def test_descriptors_grow_with_workers_and_not_with_slots(kind: type[ProcessBackend]) -> None:
     def open_files(slots: int, workers: int) -> int:
         family = CountingFamily(CountingConfig(falls=False))
-        backend = kind([Block(lambda: family, 0, slots)], Layout(family.spec), num_workers=workers, config=BackendConfig())
+        backend = kind(
+            [Block(lambda: family, 0, slots)],
+            Layout(family.spec),
+            num_workers=workers,
+            config=BackendConfig(),
+        )
         found = len(os.listdir("/dev/fd"))
         backend.close()
         return found

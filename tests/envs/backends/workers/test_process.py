@@ -1,4 +1,6 @@
-"""The process backend when things go wrong: every fault is one named error, nothing hangs, and nothing is left."""
+"""The process backend when things go wrong: every fault is one named error, nothing hangs, and nothing is
+left.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,14 @@ SLOTS = 6
 WORKERS = 3
 
 
-def manage(family: CountingFamily | None = None, workers: int = WORKERS, **options: Any) -> ParallelEnvManager:
+def manage(
+    family: CountingFamily | None = None, workers: int = WORKERS, **options: Any
+) -> ParallelEnvManager:
     """Six slots in three workers."""
     config = BackendConfig(name="process", on_fault=OnFault["raise"], **options)
-    return ParallelEnvManager(family or CountingFamily(CountingConfig(falls=False)), SLOTS, num_workers=workers, backend=config)
+    return ParallelEnvManager(
+        family or CountingFamily(CountingConfig(falls=False)), SLOTS, num_workers=workers, backend=config
+    )
 
 
 def act() -> NDArray[np.float32]:
@@ -55,7 +61,7 @@ def run_until_error(manager: ParallelEnvManager) -> str:
     return str(caught.value)
 
 
-# -- faults of the environment and of its process -------------------------------------------------------------------------------------------
+# -- faults of the environment and of its process ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("where", ["reset", "step"])
@@ -103,14 +109,21 @@ def test_several_hanging_workers_are_all_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "name"), [(signal.SIGKILL, "SIGKILL; out of memory?"), (signal.SIGSEGV, "SIGSEGV"), (signal.SIGRTMIN + 6, "a real-time signal")]
+    ("number", "name"),
+    [
+        (signal.SIGKILL, "SIGKILL; out of memory?"),
+        (signal.SIGSEGV, "SIGSEGV"),
+        (signal.SIGRTMIN + 6, "a real-time signal"),
+    ],
 )
 def test_a_worker_killed_while_idle_is_named_at_the_next_step(number: int, name: str) -> None:
     with manage() as manager:
         manager.reset()
         pid = manager.pids[2]
         os.kill(pid, number)
-        with pytest.raises(WorkerError, match=rf"slot 4 .*slot 5 .*killed by signal {number:d} \({re.escape(name)}\)"):
+        with pytest.raises(
+            WorkerError, match=rf"slot 4 .*slot 5 .*killed by signal {number:d} \({re.escape(name)}\)"
+        ):
             manager.step(act())
 
 
@@ -130,11 +143,14 @@ def test_a_worker_killed_in_mid_step_is_noticed_long_before_the_deadline() -> No
 def test_a_picture_that_cannot_be_drawn_is_an_error_of_that_slot() -> None:
     with manage(FaultyFamily(fault="raise", where="render")) as manager:
         manager.reset()
-        with pytest.raises(RuntimeError, match="picture of slot 3 could not be drawn: the environment raised ValueError: the toy is broken"):
+        with pytest.raises(
+            RuntimeError,
+            match="picture of slot 3 could not be drawn: the environment raised ValueError: the toy is broken",
+        ):
             manager.render(3)
 
 
-# -- starting --------------------------------------------------------------------------------------------------------------------------------
+# -- starting ------------------------------------------------------------------------------------------------
 
 
 def test_the_description_counts_the_workers_and_names_the_start_method() -> None:
@@ -156,14 +172,23 @@ def test_the_description_counts_the_workers_and_names_the_start_method() -> None
 def test_workers_that_cannot_build_are_all_listed_once(fault: str, said: str) -> None:
     with pytest.raises(BackendError) as caught:
         manage(FaultyFamily(fault=fault, where="make_shard"), construct_timeout_s=0.5)
-    assert str(caught.value).splitlines()[0] == f"Workers 0, 1, 2 (slots 0 to 5) could not build their environments: {said}"
+    assert (
+        str(caught.value).splitlines()[0]
+        == f"Workers 0, 1, 2 (slots 0 to 5) could not build their environments: {said}"
+    )
 
 
 def test_different_failures_to_build_are_told_apart() -> None:
-    good, bad, worse = CountingFamily(), FaultyFamily(fault="raise", where="make_shard"), FaultyFamily(fault="exit", where="make_shard")
+    good, bad, worse = (
+        CountingFamily(),
+        FaultyFamily(fault="raise", where="make_shard"),
+        FaultyFamily(fault="exit", where="make_shard"),
+    )
     factories = [lambda: good, lambda: bad, lambda: worse]
     with pytest.raises(BackendError) as caught:
-        ParallelEnvManager([factories[i] for i in (0, 0, 1, 1, 2, 2)], num_workers=3, backend=BackendConfig(name="process"))
+        ParallelEnvManager(
+            [factories[i] for i in (0, 0, 1, 1, 2, 2)], num_workers=3, backend=BackendConfig(name="process")
+        )
     lines = [line for line in str(caught.value).splitlines() if line.startswith("Worker ")]
     assert lines == [
         "Worker 1 (slots 2 to 3) could not build its environments: raised ValueError: the toy is broken",
@@ -171,13 +196,20 @@ def test_different_failures_to_build_are_told_apart() -> None:
     ]
 
 
-def test_a_module_that_a_worker_cannot_import_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "only_here.py").write_text("from tests.toys import CountingFamily\nclass Here(CountingFamily): pass\n")
+def test_a_module_that_a_worker_cannot_import_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "only_here.py").write_text(
+        "from tests.toys import CountingFamily\nclass Here(CountingFamily): pass\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     family = __import__("only_here").Here()
     sys.path.remove(str(tmp_path))
     try:
-        with pytest.raises(BackendError, match="could not build their environments: raised ModuleNotFoundError: No module named 'only_here'"):
+        with pytest.raises(
+            BackendError,
+            match="could not build their environments: raised ModuleNotFoundError: No module named 'only_here'",
+        ):
             manage(family)
     finally:
         del sys.modules["only_here"]
@@ -187,7 +219,10 @@ def test_what_cannot_be_pickled_is_named_before_any_process_starts(monkeypatch: 
     monkeypatch.setattr("envs.backends.workers.process.start_children", None)
     family = CountingFamily()
     family.extras = {"lock": threading.Lock()}  # pyright: ignore[reportAttributeAccessIssue]
-    with pytest.raises(BackendError, match=r"factory\.family\.extras\['lock'\] \(a lock\) cannot be pickled \(cannot pickle '_thread.lock' object\)"):
+    with pytest.raises(
+        BackendError,
+        match=r"factory\.family\.extras\['lock'\] \(a lock\) cannot be pickled \(cannot pickle '_thread.lock' object\)",
+    ):
         manage(family)
     lock = threading.Lock()
 
@@ -205,7 +240,10 @@ def test_too_few_open_files_are_refused_before_any_process_starts(monkeypatch: p
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 28, hard))
     try:
-        with pytest.raises(BackendError, match=r"3 worker processes need \d+ open files, .* run `ulimit -n \d+` before, or use fewer"):
+        with pytest.raises(
+            BackendError,
+            match=r"3 worker processes need \d+ open files, .* run `ulimit -n \d+` before, or use fewer",
+        ):
             manage()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -213,10 +251,20 @@ def test_too_few_open_files_are_refused_before_any_process_starts(monkeypatch: p
 
 @pytest.mark.parametrize("method", METHODS)
 def test_starting_workers_leaves_this_process_as_it_was(method: StartMethod) -> None:
-    before = dict(os.environ), sys.modules["__main__"], signal.pthread_sigmask(signal.SIG_BLOCK, ()), signal.getsignal(signal.SIGINT)
+    before = (
+        dict(os.environ),
+        sys.modules["__main__"],
+        signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        signal.getsignal(signal.SIGINT),
+    )
     with manage(start_method=method):
         pass
-    assert before == (dict(os.environ), sys.modules["__main__"], signal.pthread_sigmask(signal.SIG_BLOCK, ()), signal.getsignal(signal.SIGINT))
+    assert before == (
+        dict(os.environ),
+        sys.modules["__main__"],
+        signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        signal.getsignal(signal.SIGINT),
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -244,7 +292,7 @@ def test_a_signal_to_the_whole_group_leaves_the_trainer_its_workers(method: Star
         assert manager.step(act()).info[:, 0].tolist() == [1.0] * SLOTS
 
 
-# -- the pipes -------------------------------------------------------------------------------------------------------------------------------
+# -- the pipes -----------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_pickled_once_the_workers_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +312,7 @@ def test_tasks_larger_than_a_pipe_arrive_whole() -> None:
         np.testing.assert_array_equal(manager.reset(tasks).obs, tasks[:, [0, -1]].astype(np.float32))
 
 
-# -- the end ---------------------------------------------------------------------------------------------------------------------------------
+# -- the end -------------------------------------------------------------------------------------------------
 
 
 def test_close_may_be_called_twice_and_rows_stay_readable() -> None:
@@ -288,7 +336,9 @@ def test_a_forgotten_manager_closes_itself() -> None:
 
 def test_a_forgotten_backend_closes_itself() -> None:
     family = CountingFamily()
-    backend = ProcessBackend([Block(lambda: family, 0, 2)], Layout(family.spec), num_workers=2, config=BackendConfig())
+    backend = ProcessBackend(
+        [Block(lambda: family, 0, 2)], Layout(family.spec), num_workers=2, config=BackendConfig()
+    )
     pids = list(backend.processes())
     del backend
     gc.collect()
@@ -304,7 +354,9 @@ def test_close_is_bounded_while_a_worker_hangs() -> None:
     assert time.monotonic() - started < 1.5
 
 
-def test_an_environment_that_cannot_close_stops_nothing_and_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_environment_that_cannot_close_stops_nothing_and_is_told(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     manager = manage(FaultyFamily(fault="raise", where="close"), start_method=StartMethod.spawn)
     manager.reset()
     manager.close()

@@ -32,7 +32,9 @@ def test_an_error_is_told_with_type_message_traceback_and_slot() -> None:
             raise SlotError(3, "broken") from error
     facts = told(caught.value)
     assert (facts["type"], facts["message"], facts["slot"]) == ("SlotError", "broken", 3)
-    assert "in go_wrong" in str(facts["traceback"]) and "ValueError: the toy is broken" in str(facts["traceback"])
+    assert "in go_wrong" in str(facts["traceback"]) and "ValueError: the toy is broken" in str(
+        facts["traceback"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,8 +66,17 @@ def test_a_worker_is_deaf_to_ctrl_c_single_threaded_and_light(method: StartMetho
     with manager, pytest.raises(WorkerError) as caught:
         manager.reset()
     seen = json.loads(str(caught.value).split("raised ValueError: ", 1)[1].splitlines()[0])
-    assert (seen["ignored"], seen["blocked"], seen["stdin"]) == (["SIGHUP", "SIGINT", "SIGTERM"], [], "/dev/null")
-    assert seen["variables"] == {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
+    assert (seen["ignored"], seen["blocked"], seen["stdin"]) == (
+        ["SIGHUP", "SIGINT", "SIGTERM"],
+        [],
+        "/dev/null",
+    )
+    assert seen["variables"] == {
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "WANDB_MODE": "disabled",
+    }
     assert method is StartMethod.fork or seen["heavy"] == []
 
 
@@ -80,10 +91,17 @@ def test_a_worker_is_deaf_to_ctrl_c_single_threaded_and_light(method: StartMetho
     ],
     ids=["number", "nothing", "negative", "text", "error"],
 )
-def test_a_thread_of_the_environment_keeps_no_worker_alive(do: Callable[[], None], code: int, told: str, capfd: pytest.CaptureFixture[str]) -> None:
-    config = BackendConfig(name="process", start_method=StartMethod.spawn, on_fault=OnFault["raise"], call_timeout_s=20.0)
+def test_a_thread_of_the_environment_keeps_no_worker_alive(
+    do: Callable[[], None], code: int, told: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = BackendConfig(
+        name="process", start_method=StartMethod.spawn, on_fault=OnFault["raise"], call_timeout_s=20.0
+    )
     still = np.zeros((2, 2), np.float32)
-    with ParallelEnvManager(DoingFamily(do), 2, num_workers=1, backend=config) as manager, pytest.raises(WorkerError) as caught:
+    with (
+        ParallelEnvManager(DoingFamily(do), 2, num_workers=1, backend=config) as manager,
+        pytest.raises(WorkerError) as caught,
+    ):
         manager.reset()
         manager.step(still)
         manager.step(still)

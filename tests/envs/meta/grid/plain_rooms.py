@@ -1,4 +1,6 @@
-"""The games of three rooms again, one cell and one letter at a time, as independent code to compare the shards with."""
+"""The games of three rooms again, one cell and one letter at a time, as independent code to compare the
+shards with.
+"""
 
 from __future__ import annotations
 
@@ -59,13 +61,27 @@ PIXELS = {letter: [int(part * 255 / 1000) for part in colour] for letter, colour
 
 WAYS = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
-PLACES = [(r, c) for r in range(7) for c in range(11) if 1 <= r <= 5 and 1 <= c <= 9 and (r + c) % 2 == 0 and (r, c) != (5, 5)]
+PLACES = [
+    (r, c)
+    for r in range(7)
+    for c in range(11)
+    if 1 <= r <= 5 and 1 <= c <= 9 and (r + c) % 2 == 0 and (r, c) != (5, 5)
+]
 
 
 class PlainRooms:
-    """One episode; the first room as letters, the player's start, and what leads to a reward in the last room."""
+    """One episode; the first room as letters, the player's start, and what leads to a reward in the last
+    room.
+    """
 
-    def __init__(self, first: list[str], start: tuple[int, int], last: list[str], last_start: tuple[int, int], steps: tuple[int, int, int]) -> None:
+    def __init__(
+        self,
+        first: list[str],
+        start: tuple[int, int],
+        last: list[str],
+        last_start: tuple[int, int],
+        steps: tuple[int, int, int],
+    ) -> None:
         self.steps, self.last, self.last_start = steps, last, last_start
         self.time, self.key, self.done, self.wanted = 0, False, False, ""
         self.enter(first, start)

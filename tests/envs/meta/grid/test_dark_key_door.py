@@ -13,10 +13,17 @@ from tests.envs.meta.played import Played, random_actions, returns_of
 
 MOVES = {0: (0, -1), 1: (-1, 0), 2: (0, 1), 3: (1, 0), 4: (0, 0)}
 
-SETTINGS: list[dict[str, Any]] = [{}, {"start": "corner"}, {"shuffle_actions": True}, {"size": 4, "shuffle_actions": True}]
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"start": "corner"},
+    {"shuffle_actions": True},
+    {"size": 4, "shuffle_actions": True},
+]
 
 
-def check_episode(family: Any, task: list[int], size: int, play: str, rng: np.random.Generator) -> tuple[float, int]:
+def check_episode(
+    family: Any, task: list[int], size: int, play: str, rng: np.random.Generator
+) -> tuple[float, int]:
     """Play an episode of at most 50 steps beside a scalar simulator of it: its return and its length."""
     played, given = Played(family, 1), np.array([task], np.float64)
     rows = played.reset([0], given, [0])
@@ -24,7 +31,13 @@ def check_episode(family: Any, task: list[int], size: int, play: str, rng: np.ra
     has_key, total = False, 0.0
     assert rows.obs[0].tolist() == [np.float32(x / size), np.float32(y / size), 0.0, 0.0]  # pyright: ignore[reportArgumentType]
     for time in range(1, 51):
-        action = int((family.oracle_action(rows.obs, given, rows.info) if play == "oracle" else random_actions(rng, family, 1))[0])
+        action = int(
+            (
+                family.oracle_action(rows.obs, given, rows.info)
+                if play == "oracle"
+                else random_actions(rng, family, 1)
+            )[0]
+        )
         played.step([0], [action])
         right, up = MOVES[order[action]]
         x, y = max(0, min(size - 1, x + right)), max(0, min(size - 1, y + up))
@@ -33,7 +46,11 @@ def check_episode(family: Any, task: list[int], size: int, play: str, rng: np.ra
         has_key = has_key or found
         wanted = [np.float32(x / size), np.float32(y / size), float(has_key), np.float32(time / 50)]
         assert rows.obs[0].tolist() == wanted  # pyright: ignore[reportArgumentType]
-        assert (rows.reward[0], rows.terminated[0], rows.info[0, 0]) == (float(found or opened), opened, float(opened))
+        assert (rows.reward[0], rows.terminated[0], rows.info[0, 0]) == (
+            float(found or opened),
+            opened,
+            float(opened),
+        )
         total += rows.reward[0]
         if opened:
             return total, time
@@ -85,7 +102,9 @@ def test_cells_are_uniform_and_independent_in_both_splits(split: str):
 
 def test_what_actions_do_is_a_uniform_permutation():
     count = 12_000
-    tasks = make_family("DarkKeyDoor", shuffle_actions=True).sample_tasks(np.random.default_rng(0), count, "train")
+    tasks = make_family("DarkKeyDoor", shuffle_actions=True).sample_tasks(
+        np.random.default_rng(0), count, "train"
+    )
     orders, counts = np.unique(tasks[:, 6:], axis=0, return_counts=True)
     assert len(orders) == 120
     assert (np.sort(orders, axis=1) == np.arange(5)).all()
@@ -102,7 +121,9 @@ def test_the_returns_of_oracle_and_random_are_the_reported_ones(start: str, orac
     reference = family.spec.reference
     assert reference is not None
     error = returns.std() / math.sqrt(len(returns))
-    assert returns.mean() == pytest.approx(reference.oracle if oracle else reference.random, abs=4 * error + 0.001)
+    assert returns.mean() == pytest.approx(
+        reference.oracle if oracle else reference.random, abs=4 * error + 0.001
+    )
 
 
 def test_other_settings_have_no_reference():

@@ -40,7 +40,13 @@ def test_an_episode_is_what_the_definition_says(runs: int, play: str):
     for time in range(1, horizon + 1):
         action = 0
         if play != "left":
-            action = int((family.oracle_action(rows.obs, rows.task, rows.info) if play == "oracle" else random_actions(rng, family, 1))[0])
+            action = int(
+                (
+                    family.oracle_action(rows.obs, rows.task, rows.info)
+                    if play == "oracle"
+                    else random_actions(rng, family, 1)
+                )[0]
+            )
         played.step([0], [action])
         if row == 6:
             ball, paddle = columns(rows.obs[0])

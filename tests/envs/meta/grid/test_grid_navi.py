@@ -38,7 +38,9 @@ def one_step(variant: str, size: int, doors: int, x: int, y: int, action: int) -
 @pytest.mark.parametrize("variant", ["plain", "show", "dense", "hall"])
 @pytest.mark.parametrize("size, doors", [(5, 1), (7, 2)])
 def test_an_episode_is_what_the_definition_says(variant: str, size: int, doors: int):
-    family = make_family("GridNavi", variant=variant, size=size, **({"door_every": doors} if variant == "hall" else {}))
+    family = make_family(
+        "GridNavi", variant=variant, size=size, **({"door_every": doors} if variant == "hall" else {})
+    )
     rng, rewards, visited = np.random.default_rng(0), set[float](), set[tuple[int, int]]()
     for task in family.sample_tasks(rng, 12, "train"):
         gx, gy = task.tolist()
@@ -49,7 +51,11 @@ def test_an_episode_is_what_the_definition_says(variant: str, size: int, doors: 
         assert rows.info[0].tolist() == [gx + gy, 0]
         for step in range(60):
             wise = 20 <= step < 40
-            action = (family.oracle_action(rows.obs, task[None], rows.info) if wise else random_actions(rng, family, 1))[0]
+            action = (
+                family.oracle_action(rows.obs, task[None], rows.info)
+                if wise
+                else random_actions(rng, family, 1)
+            )[0]
             played.step([0], action[None])
             x, y = one_step(variant, size, doors, x, y, int(action))
             distance = abs(x - gx) + abs(y - gy)
@@ -67,12 +73,16 @@ def test_goals_are_the_21_cells_away_from_the_start_each_equally_often():
     family = make_family("GridNavi")
     cells = {(x, y) for x in range(5) for y in range(5)} - {(0, 0), (0, 1), (1, 0), (1, 1)}
     for split in ("train", "test"):
-        drawn = Counter((int(x), int(y)) for x, y in family.sample_tasks(np.random.default_rng(0), 2100, split))
+        drawn = Counter(
+            (int(x), int(y)) for x, y in family.sample_tasks(np.random.default_rng(0), 2100, split)
+        )
         assert set(drawn) == cells and set(drawn.values()) == {100}
 
 
 def test_goals_of_a_hall_are_behind_its_doors():
-    goals = make_family("GridNavi", variant="hall", size=8, door_every=3).sample_tasks(np.random.default_rng(0), 50, "test")
+    goals = make_family("GridNavi", variant="hall", size=8, door_every=3).sample_tasks(
+        np.random.default_rng(0), 50, "test"
+    )
     assert {tuple(goal) for goal in goals.tolist()} == {(3.0, 1.0), (6.0, 1.0)}
     with pytest.raises(OptionError, match="has no door"):
         make_family("GridNavi", variant="hall", door_every=5)
@@ -86,13 +96,17 @@ def test_the_returns_of_oracle_and_random_are_the_reported_ones(options: dict[st
     assert reference is not None
     returns = returns_of(family, family.sample_tasks(np.random.default_rng(1), 1000, "test"), oracle=oracle)
     error = returns.std() / math.sqrt(len(returns))
-    assert returns.mean() == pytest.approx(reference.oracle if oracle else reference.random, abs=4 * error + 0.05)
+    assert returns.mean() == pytest.approx(
+        reference.oracle if oracle else reference.random, abs=4 * error + 0.05
+    )
     assert make_family("GridNavi", size=6).spec.reference is None
 
 
 def trial_returns(search: bool) -> list[list[float]]:
-    """[21][4] the returns of a trial's episodes on each goal: of the oracle, or of one who walks to the nearest cell where the goal may be, of
-    equally near ones to the leftmost and then the highest, and goes straight to the goal once it was felt."""
+    """[21][4] the returns of a trial's episodes on each goal: of the oracle, or of one who walks to the
+    nearest cell where the goal may be, of equally near ones to the leftmost and then the highest, and goes
+    straight to the goal once it was felt.
+    """
     family = make_family("GridNavi")
     tasks = np.array([(x, y) for x in range(5) for y in range(5) if max(x, y) > 1], np.float64)
     unseen, totals = [{(int(x), int(y)) for x, y in tasks} for _ in tasks], [[0.0] * 4 for _ in tasks]
@@ -104,7 +118,10 @@ def trial_returns(search: bool) -> list[list[float]]:
             cells = [(int(x), int(y)) for x, y in rows.obs[:, :2]]
             targets = tasks
             if search:
-                near = [sorted(unseen[i], key=lambda c: (abs(c[0] - x) + abs(c[1] - y), c[0], -c[1])) for i, (x, y) in enumerate(cells)]
+                near = [
+                    sorted(unseen[i], key=lambda c: (abs(c[0] - x) + abs(c[1] - y), c[0], -c[1]))
+                    for i, (x, y) in enumerate(cells)
+                ]
                 targets = np.array([felt[i] or near[i][0] for i in range(len(tasks))], np.float64)
             rows = envs.step(family.oracle_action(rows.obs[:, :2], targets, rows.info))
             assert isinstance(rows.obs, np.ndarray)

@@ -21,13 +21,18 @@ def test_an_episode_is_what_the_definition_says(seed: int):
     rows = played.reset([0], tasks, [seed])
     start = (int(rows.info[0, 1]), int(rows.info[0, 2]))
     assert start[0] in (4, 5) and 3 <= start[1] <= 7
-    plain = PlainRooms(with_letter(KEY_ROOM, int(tasks[0, 0]), int(tasks[0, 1]), "k"), start, DOOR_ROOM, (3, 5), (15, 90, 10))
+    plain = PlainRooms(
+        with_letter(KEY_ROOM, int(tasks[0, 0]), int(tasks[0, 1]), "k"), start, DOOR_ROOM, (3, 5), (15, 90, 10)
+    )
     scripted = seed % 4 < 3
     for step in range(115):
         assert isinstance(rows.obs, dict)
-        # Sometimes at random, so that walls are met and apples grow underfoot; in the last room the door is passed and the room walked around.
+        # Sometimes at random, so that walls are met and apples grow underfoot; in the last room the door is
+        # passed and the room walked around.
         aimed = scripted and (step < 15 or rng.random() < 0.8)
-        action = (family.oracle_action(rows.obs, tasks, rows.info) if aimed else random_actions(rng, family, 1))[0]
+        action = (
+            family.oracle_action(rows.obs, tasks, rows.info) if aimed else random_actions(rng, family, 1)
+        )[0]
         assert not rows.terminated[0]
         played.step([0], [action])
         reward = plain.step(int(action))
@@ -68,10 +73,14 @@ def test_key_start_and_apples_are_uniform_and_apples_and_start_differ_between_ep
     n = 8000
     tasks = family.sample_tasks(np.random.default_rng(0), n, "test")
     cells, counts = np.unique(tasks, axis=0, return_counts=True)
-    assert {tuple(cell) for cell in cells.astype(int).tolist()} == {(r, c) for r in (1, 2) for c in range(3, 8)}
+    assert {tuple(cell) for cell in cells.astype(int).tolist()} == {
+        (r, c) for r in (1, 2) for c in range(3, 8)
+    }
     assert (counts == n / 10).all()
     played = Played(family, n)
-    rows = played.reset(np.arange(n), np.repeat(tasks[:1], n, axis=0), np.random.default_rng(1).integers(2**63, size=n))
+    rows = played.reset(
+        np.arange(n), np.repeat(tasks[:1], n, axis=0), np.random.default_rng(1).integers(2**63, size=n)
+    )
     _, starts = np.unique(rows.info[:, 1:3], axis=0, return_counts=True)
     assert len(starts) == 10 and np.abs(starts / n - 0.1).max() < 5 * math.sqrt(0.09 / n)
     for _ in range(15):
@@ -92,7 +101,9 @@ def test_the_returns_of_oracle_and_random_are_the_reported_ones(oracle: bool):
     reference = family.spec.reference
     assert reference is not None and reference.oracle is not None
     error = returns.std() / math.sqrt(len(returns))
-    assert returns.mean() == pytest.approx(reference.oracle if oracle else reference.random, abs=4 * error + 0.05)
+    assert returns.mean() == pytest.approx(
+        reference.oracle if oracle else reference.random, abs=4 * error + 0.05
+    )
     if oracle:
         assert 26 < returns.mean() < 28 + 1, "the published optimum is about 28"
 

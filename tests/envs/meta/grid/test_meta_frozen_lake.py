@@ -15,7 +15,12 @@ from tests.envs.meta.played import Played, random_actions, returns_of
 
 MOVES = {0: (0, 0), 1: (1, 0), 2: (-1, 0), 3: (0, 1), 4: (0, -1)}
 
-SETTINGS: list[dict[str, Any]] = [{}, {"holes": "recover"}, {"size": 8}, {"size": 4, "frozen": 0.7, "holes": "recover"}]
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"holes": "recover"},
+    {"size": 8},
+    {"size": 4, "frozen": 0.7, "holes": "recover"},
+]
 
 
 def ways(task: list[float], size: int) -> dict[tuple[int, int], int]:
@@ -46,10 +51,19 @@ def test_episodes_are_what_the_definition_says(settings: dict[str, Any], play: s
         assert rows.obs[0].tolist() == [0.0, 0.0]  # pyright: ignore[reportArgumentType]
         x = y = time = 0
         while not rows.terminated[0] and time < size * size:
-            action = int((family.oracle_action(rows.obs, given[None], rows.info) if play == "oracle" else random_actions(rng, family, 1))[0])
+            action = int(
+                (
+                    family.oracle_action(rows.obs, given[None], rows.info)
+                    if play == "oracle"
+                    else random_actions(rng, family, 1)
+                )[0]
+            )
             played.step([0], [action])
             time += 1
-            to_x, to_y = max(0, min(size - 1, x + MOVES[action][0])), max(0, min(size - 1, y + MOVES[action][1]))
+            to_x, to_y = (
+                max(0, min(size - 1, x + MOVES[action][0])),
+                max(0, min(size - 1, y + MOVES[action][1])),
+            )
             hole, goal = task[to_x * size + to_y] == 1.0, (to_x, to_y) == (size - 1, size - 1)
             x, y = (x, y) if hole and recover else (to_x, to_y)
             assert rows.obs[0].tolist() == [np.float32(x / size), np.float32(y / size)]  # pyright: ignore[reportArgumentType]
@@ -74,16 +88,22 @@ def test_steps_to_the_goal_are_those_of_a_search(size: int):
 
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_lakes_are_those_of_their_chances_that_have_a_way(split: str):
-    # Of all 2^7 lakes of 3 x 3: drawn as often as ice and holes make them, among the ones with a way whose coin fell on this side.
+    # Of all 2^7 lakes of 3 x 3: drawn as often as ice and holes make them, among the ones with a way whose
+    # coin fell on this side.
     family = make_family("MetaFrozenLake", size=3)
-    drawn, counts = np.unique(family.sample_tasks(np.random.default_rng(0), 30_000, split), axis=0, return_counts=True)
+    drawn, counts = np.unique(
+        family.sample_tasks(np.random.default_rng(0), 30_000, split), axis=0, return_counts=True
+    )
     weights = []
     for lake in drawn:
         assert lake[0] == lake[-1] == 0.0 and (0, 0) in ways(lake.tolist(), 3)
         weights.append(0.2 ** lake.sum() * 0.8 ** (7 - lake.sum()))
     shares = np.array(weights) / np.sum(weights)
     assert np.abs(counts / 30_000 - shares).max() < 4.5 * np.sqrt(shares.max() / 30_000)
-    both = [{lake.tobytes() for lake in family.sample_tasks(np.random.default_rng(1), 30_000, side)} for side in ("train", "test")]
+    both = [
+        {lake.tobytes() for lake in family.sample_tasks(np.random.default_rng(1), 30_000, side)}
+        for side in ("train", "test")
+    ]
     solvable = sum((0, 0) in ways([0.0, *map(float, f"{number:07b}"), 0.0], 3) for number in range(128))
     assert not both[0] & both[1] and len(both[0] | both[1]) == solvable
     assert {lake.tobytes() for lake in drawn} <= both[split == "test"]
@@ -97,7 +117,9 @@ def test_the_returns_of_oracle_and_random_are_the_reported_ones(holes: str, orac
     reference = family.spec.reference
     assert reference is not None
     error = returns.std() / math.sqrt(len(returns))
-    assert returns.mean() == pytest.approx(reference.oracle if oracle else reference.random, abs=4 * error + 0.001)
+    assert returns.mean() == pytest.approx(
+        reference.oracle if oracle else reference.random, abs=4 * error + 0.001
+    )
 
 
 def test_other_settings_have_no_reference():

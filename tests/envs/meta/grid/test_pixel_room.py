@@ -1,10 +1,27 @@
-"""The rooms that the pixel families share: how they are stored, the apples, and the scripted ways; their games are in the families' tests."""
+"""The rooms that the pixel families share: how they are stored, the apples, and the scripted ways; their
+games are in the families' tests.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from envs.meta.grid.pixel_room import APPLE_PLACES, EAST, EDGE, GROUND, NORTH, SIGHT, SOUTH, WALL, WEST, WIDTH, apple_action, cell, room, steps_to
+from envs.meta.grid.pixel_room import (
+    APPLE_PLACES,
+    EAST,
+    EDGE,
+    GROUND,
+    NORTH,
+    SIGHT,
+    SOUTH,
+    WALL,
+    WEST,
+    WIDTH,
+    apple_action,
+    cell,
+    room,
+    steps_to,
+)
 from envs.meta.make_env import make_family
 from tests.envs.meta.grid.plain_rooms import PLACES
 from tests.envs.meta.played import Played
@@ -53,4 +70,9 @@ def test_the_nearest_apple_is_next_and_of_several_the_most_remote() -> None:
 
     assert apple_action(info((3, 9), (1, 5)))[0] == NORTH
     assert apple_action(info((3, 9), (1, 1)))[0] == EAST
-    assert apple_action(np.array([[0.0, 3.0, 6.0, float(1 << PLACES.index((3, 9)) | 1 << PLACES.index((3, 3))), 0.0]]))[0] == EAST
+    assert (
+        apple_action(
+            np.array([[0.0, 3.0, 6.0, float(1 << PLACES.index((3, 9)) | 1 << PLACES.index((3, 3))), 0.0]])
+        )[0]
+        == EAST
+    )

@@ -39,7 +39,11 @@ class PlainMaze:
             self.place = there
         if self.time == self.length + 2 * self.behind + 1:
             return (1.0 if self.place[1] == self.cue else 0.0), True
-        bad = {"lagging": self.place[0] < self.time - self.behind, "wrong_action": action != 0 and self.time > self.behind, "none": False}
+        bad = {
+            "lagging": self.place[0] < self.time - self.behind,
+            "wrong_action": action != 0 and self.time > self.behind,
+            "none": False,
+        }
         return (-1.0 / self.length if bad[self.penalty] else 0.0), False
 
 
@@ -61,7 +65,9 @@ def test_an_episode_is_what_the_definition_says(name: str, penalty: str, length:
             assert rows.obs[0].tolist() == plain.observe()
             assert rows.info[0].tolist()[:3] == [steps, *plain.place]
             aimed = rng.random() >= random
-            action = (family.oracle_action(rows.obs, tasks, rows.info) if aimed else random_actions(rng, family, 1))[0]
+            action = (
+                family.oracle_action(rows.obs, tasks, rows.info) if aimed else random_actions(rng, family, 1)
+            )[0]
             played.step([0], [action])
             reward, over = plain.step(int(action))
             steps += 1
@@ -116,7 +122,9 @@ def test_the_returns_of_random_actions_are_the_reported_ones(name: str, length: 
     returns = returns_of(family, family.sample_tasks(np.random.default_rng(1), 4000, "test"), oracle=False)
     reference = family.spec.reference
     assert reference is not None and reference.oracle == 1.0
-    assert returns.mean() == pytest.approx(reference.random, abs=4 * returns.std() / math.sqrt(len(returns)) + 0.001)
+    assert returns.mean() == pytest.approx(
+        reference.random, abs=4 * returns.std() / math.sqrt(len(returns)) + 0.001
+    )
 
 
 def test_the_horizon_follows_the_length_and_may_be_cut():

@@ -55,10 +55,15 @@ def test_an_episode_is_what_the_definition_says(settings: dict[str, Any]):
     family = make_family("TMazeNoise", length=8, **settings)
     rng = np.random.default_rng(0)
     played, ends = Played(family, 1), set()
-    where = [settings.get("indicator_at", 1), *([settings["agreement_at"]] if "agreement_at" in settings else [])]
+    where = [
+        settings.get("indicator_at", 1),
+        *([settings["agreement_at"]] if "agreement_at" in settings else []),
+    ]
     for episode in range(60):
         tasks = family.sample_tasks(rng, 1, "train")
-        plain = PlainNoise(8, settings["variant"] == "LS", dict(zip(where, tasks[0].astype(int).tolist(), strict=True)))
+        plain = PlainNoise(
+            8, settings["variant"] == "LS", dict(zip(where, tasks[0].astype(int).tolist(), strict=True))
+        )
         rows, steps, over, reward = played.reset([0], tasks, [episode]), 0, False, 0.0
         random = rng.random() * (episode % 2)
         while not over:
@@ -68,7 +73,9 @@ def test_an_episode_is_what_the_definition_says(settings: dict[str, Any]):
             assert rows.info[0, :2].tolist() == [steps, plain.cell]
             noise = float(rows.obs[0, 3])
             aimed = rng.random() >= random
-            action = (family.oracle_action(rows.obs, tasks, rows.info) if aimed else random_actions(rng, family, 1))[0]
+            action = (
+                family.oracle_action(rows.obs, tasks, rows.info) if aimed else random_actions(rng, family, 1)
+            )[0]
             played.step([0], [action])
             reward, over = plain.step(int(action), noise)
             steps += 1
@@ -88,7 +95,9 @@ def test_noise_is_fair_and_new_at_every_step_in_every_episode(variant: str):
     assert isinstance(rows.obs, np.ndarray)
     seen = [rows.obs[:, 3].copy()]
     for _ in range(steps):
-        played.step(np.arange(n), np.full(n, LEFT))  # which copies nothing: in LS everybody stays in cell 0, and its noise changes
+        played.step(
+            np.arange(n), np.full(n, LEFT)
+        )  # which copies nothing: in LS everybody stays in cell 0, and its noise changes
         seen.append(rows.obs[:, 3].copy())
     noise = np.array(seen)
     bound = 5 / math.sqrt(noise.size)
@@ -108,7 +117,9 @@ def test_the_returns_of_oracle_and_random_are_the_reported_ones(variant: str, be
     if oracle:
         np.testing.assert_allclose(returns, best)
     else:
-        assert returns.mean() == pytest.approx(reference.random, abs=4 * returns.std() / math.sqrt(len(returns)) + 0.01)
+        assert returns.mean() == pytest.approx(
+            reference.random, abs=4 * returns.std() / math.sqrt(len(returns)) + 0.01
+        )
 
 
 def test_cues_are_uniform_also_in_pairs():
@@ -124,7 +135,9 @@ def test_the_time_limit_follows_the_length():
     assert make_family("TMazeNoise", max_episode_steps=120).config.max_episode_steps == 120
 
 
-@pytest.mark.parametrize("settings", [{"indicator_at": 99}, {"agreement_at": 1}, {"agreement_at": 120}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"indicator_at": 99}, {"agreement_at": 1}, {"agreement_at": 120}], ids=str
+)
 def test_cues_that_have_no_cell_of_their_own_are_refused(settings: dict[str, int]):
     with pytest.raises(OptionError, match="cells of their own below 99"):
         make_family("TMazeNoise", **settings)

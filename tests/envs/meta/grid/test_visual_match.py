@@ -16,7 +16,13 @@ LETTERS = "RGB"
 
 def cue_in(image: np.ndarray) -> tuple[int, int, str]:
     """Where in a first image, and which, the only coloured wall is."""
-    found = [(r, c, letter) for r in range(5) for c in range(5) for letter in LETTERS if image[r, c].tolist() == PIXELS[letter]]
+    found = [
+        (r, c, letter)
+        for r in range(5)
+        for c in range(5)
+        for letter in LETTERS
+        if image[r, c].tolist() == PIXELS[letter]
+    ]
     assert len(found) == 1
     return found[0]
 
@@ -33,12 +39,16 @@ def test_an_episode_is_what_the_definition_says(seed: int):
     assert isinstance(rows.obs, dict)
     row, column, letter = cue_in(rows.obs["image"][0])
     assert LETTERS.index(letter) == tasks[0, 0]
-    plain = PlainRooms(with_letter(CUE_ROOM, row, column + 3, letter), (2, 5), CHOICE_ROOM, (5, 5), (15, 50, 15))
+    plain = PlainRooms(
+        with_letter(CUE_ROOM, row, column + 3, letter), (2, 5), CHOICE_ROOM, (5, 5), (15, 50, 15)
+    )
     plain.wanted = letter.lower()
     for step in range(80):
         assert not rows.terminated[0]
         aimed = rng.random() < 0.85
-        action = (family.oracle_action(rows.obs, believed, rows.info) if aimed else random_actions(rng, family, 1))[0]
+        action = (
+            family.oracle_action(rows.obs, believed, rows.info) if aimed else random_actions(rng, family, 1)
+        )[0]
         played.step([0], [action])
         reward = plain.step(int(action))
         if step + 1 == 15:
@@ -85,7 +95,9 @@ def test_the_returns_of_oracle_and_random_are_the_reported_ones(oracle: bool):
     reference = family.spec.reference
     assert reference is not None
     error = returns.std() / math.sqrt(len(returns))
-    assert returns.mean() == pytest.approx(reference.oracle if oracle else reference.random, abs=4 * error + 0.05)
+    assert returns.mean() == pytest.approx(
+        reference.oracle if oracle else reference.random, abs=4 * error + 0.05
+    )
 
 
 def test_the_horizon_follows_the_apple_steps():

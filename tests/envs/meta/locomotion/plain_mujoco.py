@@ -1,4 +1,6 @@
-"""Robots on plain MuJoCo data, one by one and frame by frame: what every locomotion family is compared with, bit for bit."""
+"""Robots on plain MuJoCo data, one by one and frame by frame: what every locomotion family is compared with,
+bit for bit.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,11 @@ class PlainRobot(ABC):
         rng = np.random.default_rng(seed)
         mujoco.mj_resetData(self.model, self.data)
         self.data.qpos[:] += rng.uniform(-self.noise, self.noise, self.model.nq)
-        speeds = rng.standard_normal(self.model.nv) * self.noise if self.normal_speeds else rng.uniform(-self.noise, self.noise, self.model.nv)
+        speeds = (
+            rng.standard_normal(self.model.nv) * self.noise
+            if self.normal_speeds
+            else rng.uniform(-self.noise, self.noise, self.model.nv)
+        )
         self.data.qvel[:] += speeds
         mujoco.mj_forward(self.model, self.data)
         self._contacts()
@@ -76,16 +82,21 @@ class PlainRobot(ABC):
             mujoco.mj_step(self.model, self.data)
         self._contacts()
         dt = float(self.model.opt.timestep) * self.frame_skip
-        return self.reward(torques, [(after - old) / dt for after, old in zip(self.position(), before, strict=True)])
+        return self.reward(
+            torques, [(after - old) / dt for after, old in zip(self.position(), before, strict=True)]
+        )
 
     def _contacts(self) -> None:
         if self.contacts:
             mujoco.mj_rnePostConstraint(self.model, self.data)
 
 
-def assert_same_as_plain(family: TaskFamily, plain: Callable[[], PlainRobot], threads: int, *, rounds: int = 200) -> None:
-    """Rounds of partial steps and partial resets, each slot with its own task: states, observations and ends equal bit for bit, rewards to
-    rounding. Robots that fall are reset, and some that do not."""
+def assert_same_as_plain(
+    family: TaskFamily, plain: Callable[[], PlainRobot], threads: int, *, rounds: int = 200
+) -> None:
+    """Rounds of partial steps and partial resets, each slot with its own task: states, observations and ends
+    equal bit for bit, rewards to rounding. Robots that fall are reset, and some that do not.
+    """
     played = Played(family, 3, threads)
     shard = played.shard
     assert isinstance(shard, MujocoShard)
@@ -115,7 +126,9 @@ def assert_same_as_plain(family: TaskFamily, plain: Callable[[], PlainRobot], th
             assert_same_rows(slot)
             assert played.rows.terminated[slot] == robots[slot].fallen()
             assert played.rows.reward[slot] == pytest.approx(reward, rel=1e-12, abs=1e-12)
-        again = np.array([slot for slot in slots if played.rows.terminated[slot] or rng.random() < 0.02], np.int64)
+        again = np.array(
+            [slot for slot in slots if played.rows.terminated[slot] or rng.random() < 0.02], np.int64
+        )
         if len(again):
             begin(again)
             starts += 1

@@ -12,7 +12,9 @@ from tests.envs.meta.played import Played, random_actions
 
 
 def test_the_contact_cost_is_gymnasiums(monkeypatch: pytest.MonkeyPatch):
-    """Towards 0 radians the reward is that of Gymnasium's Ant with its own contact cost, whose bonus alone is not paid on the row of a fall."""
+    """Towards 0 radians the reward is that of Gymnasium's Ant with its own contact cost, whose bonus alone is
+    not paid on the row of a fall.
+    """
     family = make_family("AntDir", variant="forward_backward", contacts=True)
     peer = peer_of(monkeypatch, "Ant-v5", contact_cost_weight=0.5e-3)
     played, rng, costs = Played(family, 1), np.random.default_rng(0), set[float]()
@@ -60,7 +62,10 @@ def test_forces_beyond_the_limits_count_as_the_limits():
     largest = 0.0
     for _ in range(40):
         played.step(np.arange(3), rng.uniform(-1, 1, (3, 8)))
-        raw, clipped = shard.contact_forces(slice(None)).reshape(3, FORCES), shard.clipped_forces(np.array([0, 1, 2]))
+        raw, clipped = (
+            shard.contact_forces(slice(None)).reshape(3, FORCES),
+            shard.clipped_forces(np.array([0, 1, 2])),
+        )
         assert (clipped == np.clip(raw, -1, 1)).all()
         largest = max(largest, np.abs(raw).max())
     assert largest > 1

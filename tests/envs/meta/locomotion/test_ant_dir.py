@@ -74,7 +74,9 @@ def test_the_2d_ant_with_contacts_equals_a_plain_mj_step_loop_bit_for_bit(thread
     assert_same_as_plain(make_family("AntDir", variant="direction_2d", contacts=True), PlainAnt2D, threads)
 
 
-@pytest.mark.parametrize("variant, fallen", [("circle", [True, True, False, True]), ("direction_2d", [True, False, False, True])])
+@pytest.mark.parametrize(
+    "variant, fallen", [("circle", [True, True, False, True]), ("direction_2d", [True, False, False, True])]
+)
 def test_healthy_heights_are_those_of_the_variant(variant: str, fallen: list[bool]):
     _, shard = ant_shard(4, variant=variant)
     shard.qpos[:, 2] = [-0.01, 0.19, 0.21, 1.01]
@@ -203,7 +205,9 @@ def test_a_second_divergence_in_the_same_slot_is_noticed_too():
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1e300])
-def test_a_state_that_left_the_numbers_in_the_last_frame_ends_the_episode(value: float, monkeypatch: pytest.MonkeyPatch):
+def test_a_state_that_left_the_numbers_in_the_last_frame_ends_the_episode(
+    value: float, monkeypatch: pytest.MonkeyPatch
+):
     played, shard = ant_shard(3)
     played.reset(np.arange(3), np.ones((3, 1)), np.arange(3))
     real = shard.batch.step

@@ -16,7 +16,14 @@ from tests.envs.meta.locomotion.plain_mujoco import PlainRobot, assert_same_as_p
 from tests.envs.meta.played import Played
 
 VARIANTS = ("dense", "sparse", "level", "semicircle", "semicircle_sparse", "circle")
-CONTROL_COSTS = {"dense": 0.1, "sparse": 0.01, "level": 0.01, "semicircle": 0.1, "semicircle_sparse": 0.1, "circle": 0.5}
+CONTROL_COSTS = {
+    "dense": 0.1,
+    "sparse": 0.01,
+    "level": 0.01,
+    "semicircle": 0.1,
+    "semicircle_sparse": 0.1,
+    "circle": 0.5,
+}
 RADII = {"sparse": 0.75, "semicircle_sparse": 0.2}
 
 
@@ -49,7 +56,9 @@ class PlainGoalAnt(PlainRobot):
         }[self.variant]
         cost = CONTROL_COSTS[self.variant] * sum(torque**2 for torque in torques)
         if self.contacts:
-            cost += 0.5e-3 * sum(min(max(force, -1.0), 1.0) ** 2 for force in self.data.cfrc_ext.ravel().tolist())
+            cost += 0.5e-3 * sum(
+                min(max(force, -1.0), 1.0) ** 2 for force in self.data.cfrc_ext.ravel().tolist()
+            )
         return worth - cost
 
     def fallen(self) -> bool:
@@ -63,8 +72,12 @@ class PlainGoalAnt(PlainRobot):
 @pytest.mark.parametrize("contacts", [False, True], ids=["", "contacts"])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_physics_and_rewards_equal_a_plain_mj_step_loop(variant: str, threads: int, contacts: bool, monkeypatch: pytest.MonkeyPatch):
-    family = make_family("AntGoal", variant=variant, contacts=contacts, **({"level": 5} if variant == "level" else {}))
+def test_the_physics_and_rewards_equal_a_plain_mj_step_loop(
+    variant: str, threads: int, contacts: bool, monkeypatch: pytest.MonkeyPatch
+):
+    family = make_family(
+        "AntGoal", variant=variant, contacts=contacts, **({"level": 5} if variant == "level" else {})
+    )
     # Goals so near that a random ant is inside and outside.
     reach = RADII.get(variant, 0.5)
     monkeypatch.setattr(family, "sample_tasks", lambda rng, n, split: rng.uniform(-reach, reach, (n, 2)))
@@ -82,7 +95,10 @@ def test_the_levels_have_the_published_radii(level: int, radius: float):
     assert rows.info[:, 1].tolist() == [1.0, 0.0]
 
 
-@pytest.mark.parametrize("variant, radius", [("dense", 0.75), ("sparse", 0.75), ("semicircle", 0.2), ("semicircle_sparse", 0.2), ("circle", 0.4)])
+@pytest.mark.parametrize(
+    "variant, radius",
+    [("dense", 0.75), ("sparse", 0.75), ("semicircle", 0.2), ("semicircle_sparse", 0.2), ("circle", 0.4)],
+)
 def test_success_is_to_be_within_the_radius_now(variant: str, radius: float):
     played = Played(make_family("AntGoal", variant=variant), 2)
     rows = played.reset([0, 1], np.zeros((2, 2)), [0, 0])
@@ -110,7 +126,10 @@ def test_goals_have_their_distribution(variant: str, split: str):
         assert abs(np.asarray(np.corrcoef(far, angle))[0, 1]) < 0.03
     else:
         assert far == pytest.approx(1.0, abs=1e-12)
-    assert uniform_error(angle / math.pi if variant.startswith("semicircle") else (angle / math.pi + 1) / 2) < 0.015
+    assert (
+        uniform_error(angle / math.pi if variant.startswith("semicircle") else (angle / math.pi + 1) / 2)
+        < 0.015
+    )
 
 
 def test_only_the_half_circle_starts_still():

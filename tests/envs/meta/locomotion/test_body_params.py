@@ -40,7 +40,12 @@ class PlainBody(PlainRobot):
 
     def reward(self, torques: list[float], velocity: list[float]) -> float:
         bonus = 0.0 if self.fallen() else self.alive
-        return self.forward * velocity[0] + bonus - self.control * sum(torque**2 for torque in torques) - self.cost()
+        return (
+            self.forward * velocity[0]
+            + bonus
+            - self.control * sum(torque**2 for torque in torques)
+            - self.cost()
+        )
 
     def cost(self) -> float:
         return 0.0
@@ -58,10 +63,16 @@ class PlainHopper(PlainBody):
 
     def fallen(self) -> bool:
         rest = [*self.data.qpos[2:], *self.data.qvel]
-        return not (self.data.qpos[1] > 0.7 and abs(self.data.qpos[2]) < 0.2 and all(abs(number) < 100 for number in rest))
+        return not (
+            self.data.qpos[1] > 0.7
+            and abs(self.data.qpos[2]) < 0.2
+            and all(abs(number) < 100 for number in rest)
+        )
 
     def obs(self) -> np.ndarray:
-        return np.concatenate([self.data.qpos[1:], [min(max(speed, -10.0), 10.0) for speed in self.data.qvel]])
+        return np.concatenate(
+            [self.data.qpos[1:], [min(max(speed, -10.0), 10.0) for speed in self.data.qvel]]
+        )
 
 
 class PlainWalker(PlainHopper):
@@ -87,7 +98,9 @@ class PlainAnt(PlainBody):
         return 5e-4 * sum(force**2 for force in self.clipped()) if self.contacts else 0.0
 
     def obs(self) -> np.ndarray:
-        return np.concatenate([self.data.qpos[2:], self.data.qvel, *([self.clipped()] if self.contacts else [])])
+        return np.concatenate(
+            [self.data.qpos[2:], self.data.qvel, *([self.clipped()] if self.contacts else [])]
+        )
 
 
 class PlainHumanoid(PlainBody):
@@ -96,13 +109,20 @@ class PlainHumanoid(PlainBody):
 
     def position(self) -> list[float]:
         bodies = range(1, 14)
-        return [sum(self.model.body_mass[body] * self.data.xipos[body, 0] for body in bodies) / sum(self.model.body_mass[body] for body in bodies)]
+        return [
+            sum(self.model.body_mass[body] * self.data.xipos[body, 0] for body in bodies)
+            / sum(self.model.body_mass[body] for body in bodies)
+        ]
 
     def fallen(self) -> bool:
         return not 1.0 < self.data.qpos[2] < 2.0
 
     def cost(self) -> float:
-        return min(5e-7 * sum(force**2 for force in self.data.cfrc_ext.flatten().tolist()), 10.0) if self.contacts else 0.0
+        return (
+            min(5e-7 * sum(force**2 for force in self.data.cfrc_ext.flatten().tolist()), 10.0)
+            if self.contacts
+            else 0.0
+        )
 
     def obs(self) -> np.ndarray:
         data = self.data
@@ -128,7 +148,11 @@ class PlainHumanoidWithoutContacts(PlainHumanoid):
     contacts = False
 
 
-ALL = [*((body, plain) for body, (plain, _) in ROBOTS.items()), ("ant", PlainAntWithoutContacts), ("humanoid", PlainHumanoidWithoutContacts)]
+ALL = [
+    *((body, plain) for body, (plain, _) in ROBOTS.items()),
+    ("ant", PlainAntWithoutContacts),
+    ("humanoid", PlainHumanoidWithoutContacts),
+]
 
 
 @pytest.mark.parametrize("body, plain", ALL)
@@ -155,7 +179,11 @@ def test_with_exponents_0_it_is_gymnasiums_task(body: str, contacts: bool, monke
         with pytest.raises(OptionError, match="no contact cost"):
             make_family("BodyParams", body=body, contacts=True)
         return
-    off = {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0.0} if plain.contacts and not contacts else {}
+    off = (
+        {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0.0}
+        if plain.contacts and not contacts
+        else {}
+    )
     peer, family = peer_of(monkeypatch, name, **off), make_family("BodyParams", body=body, contacts=contacts)
     assert family.spec.obs_space.shape == peer.observation_space.shape
     played, rng, ends = Played(family, 1), np.random.default_rng(0), 0
@@ -195,7 +223,9 @@ def test_the_task_has_a_number_for_each_body_and_joint_and_one_for_gravity():
             assert make_family("BodyParams", body=body, parameters=names).spec.task_dim == count
 
 
-@pytest.mark.parametrize("names, says", [(["mas"], "mean 'mass'"), ([], "at least one"), (["mass", "mass"], "none twice")])
+@pytest.mark.parametrize(
+    "names, says", [(["mas"], "mean 'mass'"), ([], "at least one"), (["mass", "mass"], "none twice")]
+)
 def test_wrong_parameters_are_refused_in_a_sentence(names: list[str], says: str):
     with pytest.raises(OptionError, match=says):
         make_family("BodyParams", parameters=names)
@@ -217,10 +247,15 @@ def test_each_parameter_changes_its_fields_by_its_factor_and_nothing_else(body: 
         family = make_family("BodyParams", body=body, parameters=[parameter], base=2.0)
         played = Played(family, 2)
         assert isinstance(played.shard, BodyParamsShard)
-        rows = played.reset([0, 1], np.stack([np.zeros(family.spec.task_dim), np.ones(family.spec.task_dim)]), [3, 3])
+        rows = played.reset(
+            [0, 1], np.stack([np.zeros(family.spec.task_dim), np.ones(family.spec.task_dim)]), [3, 3]
+        )
         same, twice = (played.shard.batch.get_model(slot) for slot in (0, 1))
         for field in ("body_mass", "body_inertia", "dof_damping", "opt.gravity"):
-            values = [one.opt.gravity if field == "opt.gravity" else getattr(one, field) for one in (stock, same, twice)]
+            values = [
+                one.opt.gravity if field == "opt.gravity" else getattr(one, field)
+                for one in (stock, same, twice)
+            ]
             assert (values[1] == values[0]).all()
             assert (values[2] == (2 if field in PARAMETERS[parameter] else 1) * values[0]).all()
         rng = np.random.default_rng(0)
@@ -232,6 +267,12 @@ def test_each_parameter_changes_its_fields_by_its_factor_and_nothing_else(body: 
 
 def test_the_return_of_random_actions_is_the_reported_one():
     assert_random_returns_are_the_reported_ones(make_family("BodyParams"))
-    for other in ({"body": "hopper"}, {"parameters": ["mass"]}, {"base": 1.4}, {"contacts": True}, {"max_episode_steps": 100}):
+    for other in (
+        {"body": "hopper"},
+        {"parameters": ["mass"]},
+        {"base": 1.4},
+        {"contacts": True},
+        {"max_episode_steps": 100},
+    ):
         options: dict[str, Any] = other
         assert make_family("BodyParams", **options).spec.reference is None

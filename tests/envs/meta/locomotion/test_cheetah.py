@@ -1,4 +1,6 @@
-"""The half cheetah's families against plain MuJoCo, against Gymnasium's HalfCheetah, and when the simulation goes wrong."""
+"""The half cheetah's families against plain MuJoCo, against Gymnasium's HalfCheetah, and when the simulation
+goes wrong.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def obs_of(rows: Rows) -> np.ndarray:
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name, plain", [("CheetahDir", PlainCheetah), ("HalfCheetahVel", PlainVel)])
-def test_the_physics_and_rewards_equal_a_plain_mj_step_loop(name: str, plain: type[PlainCheetah], threads: int):
+def test_the_physics_and_rewards_equal_a_plain_mj_step_loop(
+    name: str, plain: type[PlainCheetah], threads: int
+):
     assert_same_as_plain(make_family(name), plain, threads)
 
 
@@ -156,7 +160,11 @@ def test_velocities_are_uniform(highest: float):
 @pytest.mark.parametrize("value", [np.nan, -1e300])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_diverged_cheetah_ends_its_episode_with_finite_numbers(
-    name: str, value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    name: str,
+    value: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ):
     monkeypatch.chdir(tmp_path)
     (twin, _), (played, shard) = cheetahs(name, 3), cheetahs(name, 3)

@@ -24,19 +24,37 @@ class PlainHumanoid(PlainRobot):
     def position(self) -> list[float]:
         bodies = range(1, 14)
         total = sum(self.model.body_mass[body] for body in bodies)
-        return [sum(self.model.body_mass[body] * self.data.xipos[body, axis] for body in bodies) / total for axis in (0, 1)]
+        return [
+            sum(self.model.body_mass[body] * self.data.xipos[body, axis] for body in bodies) / total
+            for axis in (0, 1)
+        ]
 
     def reward(self, torques: list[float], velocity: list[float]) -> float:
         way = [speed * 0.015 for speed in velocity]
-        reward = 0.25 * (way[0] * self.task[0] + way[1] * self.task[1]) / 0.003 - 0.1 * sum(torque**2 for torque in torques) + 5
-        return reward - min(0.5e-6 * sum(force**2 for force in self.data.cfrc_ext.flatten().tolist()), 10) if self.contacts else reward
+        reward = (
+            0.25 * (way[0] * self.task[0] + way[1] * self.task[1]) / 0.003
+            - 0.1 * sum(torque**2 for torque in torques)
+            + 5
+        )
+        return (
+            reward - min(0.5e-6 * sum(force**2 for force in self.data.cfrc_ext.flatten().tolist()), 10)
+            if self.contacts
+            else reward
+        )
 
     def fallen(self) -> bool:
         return not 1.0 <= self.data.qpos[2] <= 2.0
 
     def obs(self) -> np.ndarray:
         data = self.data
-        parts = [data.qpos[2:], data.qvel, data.cinert, data.cvel, data.qfrc_actuator, *([data.cfrc_ext] if self.contacts else [])]
+        parts = [
+            data.qpos[2:],
+            data.qvel,
+            data.cinert,
+            data.cvel,
+            data.qfrc_actuator,
+            *([data.cfrc_ext] if self.contacts else []),
+        ]
         return np.concatenate([np.asarray(part).flatten() for part in parts])
 
 
@@ -57,7 +75,9 @@ def test_the_physics_equals_a_plain_mj_step_loop_bit_for_bit(plain: type[PlainHu
 
 
 def test_observations_and_rewards_equal_gymnasiums_humanoid(monkeypatch: pytest.MonkeyPatch):
-    """Along x the reward is Gymnasium's, whose bonus alone is not paid on the row of a fall; its observation leaves the zeros out."""
+    """Along x the reward is Gymnasium's, whose bonus alone is not paid on the row of a fall; its observation
+    leaves the zeros out.
+    """
     peer = peer_of(monkeypatch, "Humanoid-v5")
     played, shard = humanoids(1, contacts=True)
     world = np.r_[45:55, 185:191, 269:275, 292:298]
@@ -100,7 +120,9 @@ def test_the_task_decides_what_the_same_motion_is_worth():
     tasks = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]])
     played.reset(np.arange(3), tasks, [4, 4, 4])
     before = played.rows.info[:, 1:].copy()
-    rows = played.step(np.arange(3), np.tile(random_actions(np.random.default_rng(0), make_family("HumanoidDir"), 1), (3, 1)))
+    rows = played.step(
+        np.arange(3), np.tile(random_actions(np.random.default_rng(0), make_family("HumanoidDir"), 1), (3, 1))
+    )
     way = rows.info[0, 1:] - before[0]
     assert rows.reward[0] - rows.reward[1] == pytest.approx(2 * 0.25 * way[0] / 0.003, abs=1e-9)
     assert rows.info[:, 0] == pytest.approx(np.array([way[0], -way[0], way[1]]) / 0.015, abs=1e-9)

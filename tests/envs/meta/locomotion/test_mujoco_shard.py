@@ -1,4 +1,6 @@
-"""The shard of the robots on its own: divergence, errors, contact forces, fields of a slot's own, and pictures."""
+"""The shard of the robots on its own: divergence, errors, contact forces, fields of a slot's own, and
+pictures.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,27 @@ from tests.envs.meta.locomotion.plain_mujoco import mujoco
 from tests.envs.meta.played import VARIANTS, Played, family_of, random_actions, variant_name
 from utils.options import OptionError
 
-SPEC = EnvSpec("Hopper", spaces.Box(-np.inf, np.inf, (12 + 35,), np.float32), spaces.Box(-1.0, 1.0, (3,), np.float32), 1, ("x",))
+SPEC = EnvSpec(
+    "Hopper",
+    spaces.Box(-np.inf, np.inf, (12 + 35,), np.float32),
+    spaces.Box(-1.0, 1.0, (3,), np.float32),
+    1,
+    ("x",),
+)
 STATE = 12
 ALL = np.arange(3)
 ROBOTS = [variant for variant in VARIANTS if FAMILIES[variant[0]].group is Group.locomotion]
 
 
 class Hopper(MujocoShard):
-    """A hopper whose task is the factor of its masses: it is paid for its velocity, and sees its state, what derives from it, and its forces."""
+    """A hopper whose task is the factor of its masses: it is paid for its velocity, and sees its state, what
+    derives from it, and its forces.
+    """
 
     def __init__(self, num_slots: int, threads: int = 1, *, contacts: bool = False) -> None:
-        super().__init__(num_slots, threads, HOPPER.body, dims=2, fields=("body_mass", "dof_damping"), contacts=contacts)
+        super().__init__(
+            num_slots, threads, HOPPER.body, dims=2, fields=("body_mass", "dof_damping"), contacts=contacts
+        )
         self.place = self.batch.bind("xipos")
         self.contacts = contacts
         self.bind(Layout(SPEC).allocate(num_slots))
@@ -42,7 +54,9 @@ class Hopper(MujocoShard):
     def position(self, at: At) -> NDArray[np.float64]:
         return self.place[at, 1, ::2]
 
-    def score(self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+    def score(
+        self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
         self.rows.info[at, 0] = position[:, 0]
         pain = np.abs(self.contact_forces(at)).max(axis=(1, 2)) if self.contacts else 0.0
         return velocity[:, 0] - ctrl[:, 0] - pain
@@ -66,18 +80,28 @@ class Hopper(MujocoShard):
     def bits(self) -> list[bytes]:
         rows = self.rows
         assert isinstance(rows.obs, np.ndarray)
-        return [b"".join(part[slot].tobytes() for part in (rows.obs, rows.reward, rows.terminated, rows.info)) for slot in range(self.num_slots)]
+        return [
+            b"".join(part[slot].tobytes() for part in (rows.obs, rows.reward, rows.terminated, rows.info))
+            for slot in range(self.num_slots)
+        ]
 
 
 def finite(rows: Rows) -> bool:
     assert isinstance(rows.obs, np.ndarray)
-    return bool(np.isfinite(rows.obs).all() and np.isfinite(rows.reward).all() and np.isfinite(rows.info).all() and np.abs(rows.obs).max() <= HUGE)
+    return bool(
+        np.isfinite(rows.obs).all()
+        and np.isfinite(rows.reward).all()
+        and np.isfinite(rows.info).all()
+        and np.abs(rows.obs).max() <= HUGE
+    )
 
 
 @pytest.mark.parametrize("contacts", [False, True])
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("value", [np.nan, 1e9, -1e300])
-def test_a_diverged_simulation_ends_its_episode_with_finite_numbers_and_leaves_the_others_alone(contacts: bool, threads: int, value: float):
+def test_a_diverged_simulation_ends_its_episode_with_finite_numbers_and_leaves_the_others_alone(
+    contacts: bool, threads: int, value: float
+):
     twin, shard = Hopper(3, threads, contacts=contacts), Hopper(3, threads, contacts=contacts)
     for one in (twin, shard):
         one.start()
@@ -89,7 +113,11 @@ def test_a_diverged_simulation_ends_its_episode_with_finite_numbers_and_leaves_t
     assert rows.terminated.tolist() == [False, True, False]
     assert finite(rows)
     assert (rows.info[1, 0], rows.reward[1]) == (before, pytest.approx(-0.3)), "no velocity, no forces"
-    assert [mine == others for mine, others in zip(shard.bits(), twin.bits(), strict=True)] == [True, False, True]
+    assert [mine == others for mine, others in zip(shard.bits(), twin.bits(), strict=True)] == [
+        True,
+        False,
+        True,
+    ]
     for one in (twin, shard):
         one.start([1], seed=7)
         for _ in range(3):
@@ -122,7 +150,9 @@ def test_a_second_divergence_in_the_same_slot_is_noticed_too():
 
 @pytest.mark.parametrize("contacts", [False, True])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1e300])
-def test_a_state_that_left_the_numbers_in_the_last_frame_ends_the_episode(value: float, contacts: bool, monkeypatch: pytest.MonkeyPatch):
+def test_a_state_that_left_the_numbers_in_the_last_frame_ends_the_episode(
+    value: float, contacts: bool, monkeypatch: pytest.MonkeyPatch
+):
     shard = Hopper(3, contacts=contacts)
     shard.start()
     real = shard.batch.step
@@ -150,7 +180,9 @@ def test_derived_numbers_that_are_none_become_finite_where_a_simulation_diverged
 
 @pytest.mark.parametrize("variant", ROBOTS, ids=variant_name)
 @pytest.mark.parametrize("value", [np.nan, 1e9])
-def test_every_robot_ends_its_episode_with_finite_numbers_when_it_diverges(variant: tuple[str, dict[str, Any]], value: float):
+def test_every_robot_ends_its_episode_with_finite_numbers_when_it_diverges(
+    variant: tuple[str, dict[str, Any]], value: float
+):
     family = family_of(variant)
     played, rng = Played(family, 3), np.random.default_rng(0)
     assert isinstance(played.shard, MujocoShard)
@@ -163,7 +195,9 @@ def test_every_robot_ends_its_episode_with_finite_numbers_when_it_diverges(varia
         assert finite(rows)
 
 
-def test_mujoco_says_nothing_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+def test_mujoco_says_nothing_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
     monkeypatch.chdir(tmp_path)
     shard = Hopper(2, contacts=True)
     shard.start([0, 1])
@@ -232,10 +266,16 @@ def test_fields_are_a_slots_own_and_follow_a_reset():
     shard.start([0, 2], factor=1.0)
     shard.start([1], factor=2.0)
     own = [shard.batch.get_model(slot).body_mass for slot in range(3)]
-    assert (own[1] == 2 * shard.model.body_mass).all() and (own[0] == own[2]).all() and (own[0] == shard.model.body_mass).all()
+    assert (
+        (own[1] == 2 * shard.model.body_mass).all()
+        and (own[0] == own[2]).all()
+        and (own[0] == shard.model.body_mass).all()
+    )
     shard.start([1], factor=1.0)
     assert (shard.batch.get_model(1).body_mass == shard.model.body_mass).all()
-    assert (shard.fields["dof_damping"] == shard.model.dof_damping).all(), "a field that no task has touched is the model's"
+    assert (shard.fields["dof_damping"] == shard.model.dof_damping).all(), (
+        "a field that no task has touched is the model's"
+    )
 
 
 def test_starts_are_mujocos_pose_with_the_robots_noise():

@@ -44,7 +44,9 @@ class PlainRandom(PlainRobot):
         return velocity[0] + 1 - 0.001 * sum(torque**2 for torque in torques)
 
     def obs(self) -> np.ndarray:
-        return np.concatenate([self.data.qpos[1:], [min(max(speed, -10.0), 10.0) for speed in self.data.qvel]])
+        return np.concatenate(
+            [self.data.qpos[1:], [min(max(speed, -10.0), 10.0) for speed in self.data.qvel]]
+        )
 
 
 class PlainWalker(PlainRandom):
@@ -59,7 +61,11 @@ class PlainHopper(PlainRandom):
 
     def fallen(self) -> bool:
         rest = [*self.data.qpos[2:], *self.data.qvel]
-        return not (self.data.qpos[1] > 0.7 and abs(self.data.qpos[2]) < 0.2 and all(abs(number) < 100 for number in rest))
+        return not (
+            self.data.qpos[1] > 0.7
+            and abs(self.data.qpos[2]) < 0.2
+            and all(abs(number) < 100 for number in rest)
+        )
 
 
 ROBOTS: list[tuple[str, type[PlainRandom], Planar, int]] = [
@@ -71,7 +77,9 @@ NAMES = [robot[0] for robot in ROBOTS]
 
 @pytest.mark.parametrize("name, plain", [robot[:2] for robot in ROBOTS])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_physics_equals_a_plain_mj_step_loop_bit_for_bit(name: str, plain: type[PlainRandom], threads: int):
+def test_the_physics_equals_a_plain_mj_step_loop_bit_for_bit(
+    name: str, plain: type[PlainRandom], threads: int
+):
     assert_same_as_plain(make_family(name), plain, threads)
 
 
@@ -90,7 +98,10 @@ def test_the_task_has_the_published_number_of_parameters(name: str, plain: Any, 
     family, model = make_family(name), plain().model
     assert family.spec.task_dim == count
     assert robot.sizes == {field: getattr(model, field).size for field in BASES}
-    assert (family.spec.obs_space.shape, family.spec.action_space.shape) == ((model.nq - 1 + model.nv,), (model.nu,))
+    assert (family.spec.obs_space.shape, family.spec.action_space.shape) == (
+        (model.nq - 1 + model.nv,),
+        (model.nu,),
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -105,7 +116,9 @@ def test_the_exponents_are_uniform_and_the_splits_disjoint(name: str):
     assert np.abs(off_diagonal).max() < 0.08
 
 
-@pytest.mark.parametrize("name, peer_name", [("Walker2DRandParams", "Walker2d-v5"), ("HopperRandParams", "Hopper-v5")])
+@pytest.mark.parametrize(
+    "name, peer_name", [("Walker2DRandParams", "Walker2d-v5"), ("HopperRandParams", "Hopper-v5")]
+)
 def test_with_exponents_0_it_is_gymnasiums_robot(name: str, peer_name: str, monkeypatch: pytest.MonkeyPatch):
     """Whose bonus alone is not paid on the row of a fall."""
     peer, family = peer_of(monkeypatch, peer_name), make_family(name)
@@ -153,7 +166,9 @@ def test_the_derived_constants_stay_those_of_the_stock_model():
     played.reset([0], family.sample_tasks(np.random.default_rng(0), 1, "train"), [0])
     own, stock = played.shard.batch.get_model(0), PlainHopper().model
     assert (own.body_mass != stock.body_mass)[1:].all()
-    assert (own.dof_invweight0 == stock.dof_invweight0).all() and (own.body_subtreemass == stock.body_subtreemass).all()
+    assert (own.dof_invweight0 == stock.dof_invweight0).all() and (
+        own.body_subtreemass == stock.body_subtreemass
+    ).all()
     mujoco.mj_setConst(own, mujoco.MjData(own))
     assert (own.dof_invweight0 != stock.dof_invweight0).any()
 

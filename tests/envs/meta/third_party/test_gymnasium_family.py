@@ -1,4 +1,6 @@
-"""The family of any Gymnasium environment: ids, factories, tasks, and the way of every kind of space through managers, workers and replays."""
+"""The family of any Gymnasium environment: ids, factories, tasks, and the way of every kind of space through
+managers, workers and replays.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def drawn(family: GymnasiumFamily, n: int, seed: int = 0, split: str = "train") 
     return family.sample_tasks(np.random.default_rng(seed), n, split)
 
 
-# -- registered environments -----------------------------------------------------------------------------------------------------------------
+# -- registered environments ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -64,21 +66,36 @@ def test_registered_environments_report_themselves(
 
 
 @pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "HalfCheetah-v5"])
-def test_rows_are_those_of_the_environment_alone(id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_those_of_the_environment_alone(
+    id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-    with gymnasium.make(id, max_episode_steps=30) as env, make_parallel_env("Gymnasium", 2, 1, id=id, max_episode_steps=30) as manager:
+    with (
+        gymnasium.make(id, max_episode_steps=30) as env,
+        make_parallel_env("Gymnasium", 2, 1, id=id, max_episode_steps=30) as manager,
+    ):
         rows = manager.reset(seeds=[7])
         for episode in range(2):
-            obs, _ = env.reset(seed=int(episode_seeds(np.array([7], np.uint64), np.array([episode]))[0]) % 2**31)
+            obs, _ = env.reset(
+                seed=int(episode_seeds(np.array([7], np.uint64), np.array([episode]))[0]) % 2**31
+            )
             assert same_obs(env, obs, rows)
             while True:
                 action = random_action(rng, manager.single_action_space)
                 rows = manager.step(action[None])
-                theirs = env.action_space.high * action if isinstance(env.action_space, spaces.Box) else int(action)
+                theirs = (
+                    env.action_space.high * action
+                    if isinstance(env.action_space, spaces.Box)
+                    else int(action)
+                )
                 obs, reward, terminated, truncated, _ = env.step(theirs)
                 assert same_obs(env, obs, rows)
-                assert (rows.reward[0], rows.terminated[0], rows.truncated[0]) == (reward, terminated, truncated and not terminated)
+                assert (rows.reward[0], rows.terminated[0], rows.truncated[0]) == (
+                    reward,
+                    terminated,
+                    truncated and not terminated,
+                )
                 if terminated or truncated:
                     break
             assert bool(rows.trial_end[0]) == (episode == 1)
@@ -88,7 +105,9 @@ def test_rows_are_those_of_the_environment_alone(id: str, tmp_path: Path, monkey
 
 
 def same_obs(env: gymnasium.Env[Any, Any], obs: Any, rows: Any) -> bool:
-    expected = np.eye(env.observation_space.n)[obs] if isinstance(env.observation_space, spaces.Discrete) else obs
+    expected = (
+        np.eye(env.observation_space.n)[obs] if isinstance(env.observation_space, spaces.Discrete) else obs
+    )
     return np.array_equal(rows.obs[0][: len(expected)], expected.astype(np.float32))
 
 
@@ -103,13 +122,22 @@ def random_action(rng: np.random.Generator, space: Any) -> np.ndarray[Any, Any]:
     [
         ({"id": "CartPole-v7"}, "Gymnasium knows no environment 'CartPole-v7'. Did you mean 'CartPole-v1'"),
         ({"id": "pendulum-v1"}, "Did you mean 'Pendulum-v1'"),
-        ({"id": "a_package_that_is_not_there:Env-v0"}, "id=a_package_that_is_not_there:Env-v0 needs the package a_package_that_is_not_there"),
-        ({"id": "Blackjack-v1", "max_episode_steps": 9}, "Blackjack-v1 cannot be read: the observation space is a Tuple"),
+        (
+            {"id": "a_package_that_is_not_there:Env-v0"},
+            "id=a_package_that_is_not_there:Env-v0 needs the package a_package_that_is_not_there",
+        ),
+        (
+            {"id": "Blackjack-v1", "max_episode_steps": 9},
+            "Blackjack-v1 cannot be read: the observation space is a Tuple",
+        ),
         ({"id": "CliffWalking-v1"}, "CliffWalking-v1 has no time limit of its own: give max_episode_steps."),
         ({"arguments": ["g"]}, "arguments: 'g' should be name=value."),
         ({"arguments": ["gravity=9.8"]}, "Pendulum-v1 cannot be built: TypeError: .*'gravity'"),
         ({"wrappers": ["FlattenObservation"]}, "wrappers: 'FlattenObservation' should be module:name."),
-        ({"wrappers": ["a_package_that_is_not_there:W"]}, "wrappers: a_package_that_is_not_there:W needs the package a_package_that_is_not_there"),
+        (
+            {"wrappers": ["a_package_that_is_not_there:W"]},
+            "wrappers: a_package_that_is_not_there:W needs the package a_package_that_is_not_there",
+        ),
         ({"wrappers": ["gymnasium.wrappers:Flat"]}, "wrappers: gymnasium.wrappers has no 'Flat' to call."),
         ({"wrappers": ["gymnasium.wrappers:TimeLimit"]}, "Pendulum-v1 cannot be built: TypeError"),
         ({"task_by": "set_task"}, "Pendulum-v1 has no set_task"),
@@ -173,7 +201,7 @@ def test_a_time_limit_that_is_given_replaces_the_registered_one() -> None:
             assert (steps, manager.rows.truncated[0]) == (lasts, True)
 
 
-# -- factories -------------------------------------------------------------------------------------------------------------------------------
+# -- factories -----------------------------------------------------------------------------------------------
 
 
 def test_a_factory_travels_with_its_family_and_an_environment_does_not() -> None:
@@ -190,7 +218,10 @@ def test_a_factorys_own_time_limit_is_taken_and_a_number_only_shortens_it() -> N
     family = family_of(lambda: TimeLimit(CountingEnv(), 4), max_episode_steps=9)
     with ParallelEnvManager(family, 1) as manager:
         manager.reset()
-        lasted = sum(1 for _ in iter(lambda: manager.running.any() and manager.step(np.zeros((1, 2), np.float32)), False))
+        lasted = sum(
+            1
+            for _ in iter(lambda: manager.running.any() and manager.step(np.zeros((1, 2), np.float32)), False)
+        )
     assert lasted == 4
 
 
@@ -210,7 +241,7 @@ def test_infos_are_recorded_by_name_and_success_is_one_of_them() -> None:
     assert (spec.info_names, spec.success) == (("t", "won"), "won")
 
 
-# -- tasks -----------------------------------------------------------------------------------------------------------------------------------
+# -- tasks ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "size"), [("number", 1), ("dict", 3), ("global", 1)])
@@ -220,7 +251,9 @@ def test_tasks_are_drawn_by_the_environment_and_follow_from_the_stream_alone(kin
     tasks = drawn(family, 5)
     assert tasks.shape == (5, size) and tasks.dtype == np.float64
     assert len(np.unique(tasks[:, 0])) == 5
-    assert tasks.tobytes() == drawn(family_of(partial(TaskEnv, kind)), 5).tobytes() == drawn(family, 5).tobytes()
+    assert (
+        tasks.tobytes() == drawn(family_of(partial(TaskEnv, kind)), 5).tobytes() == drawn(family, 5).tobytes()
+    )
     assert tasks.tobytes() != drawn(family, 5, seed=1).tobytes()
     assert drawn(family, 0).shape == (0, size)
     assert np.random.get_state()[1].tobytes() == python_and_numpy, "the global stream is nobody's to use up"  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
@@ -244,7 +277,9 @@ def test_the_environment_is_told_the_task_as_it_wrote_it() -> None:
     assert told[-1]["level"] == task[0, 2] and isinstance(told[-1]["level"], int)
 
 
-@pytest.mark.parametrize("task", [0.25, 3, [1.0, 2.0], np.array([[1, 2], [3, 4]]), {"b": 1.5, "a": np.array([2, 3])}], ids=str)
+@pytest.mark.parametrize(
+    "task", [0.25, 3, [1.0, 2.0], np.array([[1, 2], [3, 4]]), {"b": 1.5, "a": np.array([2, 3])}], ids=str
+)
 def test_a_task_survives_being_a_vector(task: Any) -> None:
     form = TaskFormat.of(task, "it")
     vectors = form.vectors([task, task], "it")
@@ -312,7 +347,7 @@ def test_a_run_collects_and_updates() -> None:
         assert np.isfinite(stored_rows(learner)["reward"]).all()
 
 
-# -- every kind of space, everywhere ---------------------------------------------------------------------------------------------------------
+# -- every kind of space, everywhere -------------------------------------------------------------------------
 
 KINDS: dict[str, Callable[[], GymnasiumFamily]] = {
     "counting": lambda: family_of(partial(CountingEnv, length=5), info_names=["t"]),
@@ -345,7 +380,17 @@ def bytes_of(manager: ParallelEnvManager) -> list[bytes]:
     for rows, actions in steps_of(manager):
         valid = rows.valid
         obs = list(rows.obs.values()) if isinstance(rows.obs, dict) else [rows.obs]
-        parts = [*obs, rows.reward, rows.terminated, rows.truncated, rows.info, rows.task, rows.prev_action, rows.trial_end, actions]
+        parts = [
+            *obs,
+            rows.reward,
+            rows.terminated,
+            rows.truncated,
+            rows.info,
+            rows.task,
+            rows.prev_action,
+            rows.trial_end,
+            actions,
+        ]
         found.append(b"".join(part[valid].tobytes() for part in parts))
     return found
 
@@ -356,7 +401,9 @@ def test_every_backend_gives_the_rows_of_serial(kind: str, name: str) -> None:
     family = KINDS[kind]()
     streams = []
     for backend, workers in (("serial", 1), (name, 1 if name == "asyncio" else 2)):
-        with ParallelEnvManager(family, 3, num_workers=workers, seed=1, backend=BackendConfig(name=backend)) as manager:
+        with ParallelEnvManager(
+            family, 3, num_workers=workers, seed=1, backend=BackendConfig(name=backend)
+        ) as manager:
             streams.append(bytes_of(manager))
     assert len(streams[0]) > 4
     assert streams[0] == streams[1]
@@ -375,7 +422,12 @@ def test_an_environment_that_only_this_process_has_registered_reaches_the_worker
 def test_a_replay_gives_back_what_was_seen_and_done(kind: str) -> None:
     family = KINDS[kind]()
     layout = Layout(family.spec)
-    replay = Replay(obs_space=layout.obs_space, action_space=family.spec.action_space, capacity_trials=2, rows_per_trial=H + 1)
+    replay = Replay(
+        obs_space=layout.obs_space,
+        action_space=family.spec.action_space,
+        capacity_trials=2,
+        rows_per_trial=H + 1,
+    )
     seen: list[tuple[Any, Any]] = []
     with ParallelEnvManager(family, 1, seed=1) as manager:
         replay.reserve(1)
@@ -383,7 +435,9 @@ def test_a_replay_gives_back_what_was_seen_and_done(kind: str) -> None:
             replay.write(np.zeros(1, np.int64), np.array([time]), rows, np.zeros(1, np.int64), actions)
             seen.append((rows.copy().obs, actions.copy()))
         replay.commit(np.array([len(seen)]))
-    batch = replay.sample(Needs(on_policy=False, sample=Sample.trials, batch_size=1), np.random.default_rng(0))
+    batch = replay.sample(
+        Needs(on_policy=False, sample=Sample.trials, batch_size=1), np.random.default_rng(0)
+    )
     for time, (obs, actions) in enumerate(seen):
         assert batch.action[time, 0].tolist() == actions[0].tolist()
         for key, part in obs.items() if isinstance(obs, dict) else [(None, obs)]:
@@ -393,5 +447,7 @@ def test_a_replay_gives_back_what_was_seen_and_done(kind: str) -> None:
 
 def test_all_slots_actions_are_one_space() -> None:
     with ParallelEnvManager(KINDS["pictures"](), 3) as manager:
-        assert manager.action_space.contains(np.array([[2, 1]] * 3)) and not manager.action_space.contains(np.array([[3, 1]] * 3))
+        assert manager.action_space.contains(np.array([[2, 1]] * 3)) and not manager.action_space.contains(
+            np.array([[3, 1]] * 3)
+        )
         assert manager.rows.prev_action.shape == (3, 2) and manager.rows.prev_action.dtype == np.int64

@@ -17,21 +17,31 @@ ROOT = Path(__file__).resolve().parents[4]
 
 def test_an_older_mujoco_has_no_robots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed, "version", lambda name: "3.3.0")
-    with pytest.raises(OptionError, match=r"^AntDir needs mujoco\.batch, which MuJoCo has since 3\.17, and installed is mujoco 3\.3\.0\.$"):
+    with pytest.raises(
+        OptionError,
+        match=r"^AntDir needs mujoco\.batch, which MuJoCo has since 3\.17, and installed is mujoco 3\.3\.0\.$",
+    ):
         make_family("AntDir")
     assert make_family("Wind").spec.name == "Wind"
 
 
-@pytest.mark.parametrize(("found", "serves"), [("3.9.1", False), ("3.17.0", True), ("4.0.0", True), ("10.0", True)])
+@pytest.mark.parametrize(
+    ("found", "serves"), [("3.9.1", False), ("3.17.0", True), ("4.0.0", True), ("10.0", True)]
+)
 def test_versions_are_compared_as_numbers(found: str, serves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed, "version", lambda name: found)
     assert (missing(FAMILIES["AntDir"]) is None) == serves
 
 
-def test_a_package_that_is_not_there_is_named_with_the_file_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_not_there_is_named_with_the_file_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(installed, "find_spec", lambda name: None)
     for make in (lambda: make_family("MetaWorld"), lambda: make_env("MetaWorld", 2)):
-        with pytest.raises(OptionError, match=r"MetaWorld needs the package metaworld.*pip install -r requirements-metaworld\.txt") as caught:
+        with pytest.raises(
+            OptionError,
+            match=r"MetaWorld needs the package metaworld.*pip install -r requirements-metaworld\.txt",
+        ) as caught:
             make()
         assert "\n" not in str(caught.value)
 

@@ -1,4 +1,6 @@
-"""MetaWorld against the package itself: its benchmarks, its rewards, its scripted policies. Only with -m metaworld, where that is installed."""
+"""MetaWorld against the package itself: its benchmarks, its rewards, its scripted policies. Only with -m
+metaworld, where that is installed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from numpy.typing import NDArray
 from benchmarks.scores import scores_of
 from envs.base import Split
 from envs.meta.make_env import make_family
-from envs.meta.third_party.meta_world import INFO_NAMES, Benchmark, MetaWorld, MetaWorldConfig, RewardVersion, env_names
+from envs.meta.third_party.meta_world import (
+    INFO_NAMES,
+    Benchmark,
+    MetaWorld,
+    MetaWorldConfig,
+    RewardVersion,
+    env_names,
+)
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.learner import Learner
 from tests.envs.meta.played import Played, random_actions
@@ -24,7 +33,18 @@ from utils.options import OptionError
 
 ROOT = Path(__file__).resolve().parents[4]
 
-TEN = ["reach", "push", "pick-place", "door-open", "drawer-close", "button-press-topdown", "peg-insert-side", "window-open", "sweep", "basketball"]
+TEN = [
+    "reach",
+    "push",
+    "pick-place",
+    "door-open",
+    "drawer-close",
+    "button-press-topdown",
+    "peg-insert-side",
+    "window-open",
+    "sweep",
+    "basketball",
+]
 TESTED = {
     "ML10": ["drawer-open", "door-close", "shelf-place", "sweep-into", "lever-pull"],
     "ML45": ["bin-picking", "box-close", "hand-insert", "door-lock", "door-unlock"],
@@ -42,7 +62,9 @@ def test_its_environment_is_the_tested_set_but_for_mujoco() -> None:
     others = {name for name in tested if not name.startswith("mujoco")}
     assert {name: its[name] for name in others} == {name: tested[name] for name in others}
     tools = pins("requirements-dev.txt")
-    assert {name: its[name] for name in tools if name in its} == {name: version for name, version in tools.items() if name in its}
+    assert {name: its[name] for name in tools if name in its} == {
+        name: version for name, version in tools.items() if name in its
+    }
     assert "pytest" in its
 
 
@@ -50,14 +72,22 @@ def test_it_reports_itself_without_the_package(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "metaworld", None)
     family = MetaWorld(MetaWorldConfig(places_seed=987))
     spec = family.spec
-    assert (spec.obs_space.shape, spec.action_space.shape, spec.task_dim, spec.split) == ((39,), (4,), 7, Split.disjoint)
+    assert (spec.obs_space.shape, spec.action_space.shape, spec.task_dim, spec.split) == (
+        (39,),
+        (4,),
+        7,
+        Split.disjoint,
+    )
     assert spec.success == "success"
-    for need in (lambda: family.sample_tasks(np.random.default_rng(0), 1, "train"), lambda: family.make_shard(1)):
+    for need in (
+        lambda: family.sample_tasks(np.random.default_rng(0), 1, "train"),
+        lambda: family.make_shard(1),
+    ):
         with pytest.raises(OptionError, match=r"pip install -r requirements-metaworld\.txt"):
             need()
 
 
-# -- with the package ------------------------------------------------------------------------------------------------------------------------
+# -- with the package ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -78,12 +108,17 @@ def all_tasks(split: str, **options: Any) -> NDArray[np.float64]:
 def names_in(tasks: NDArray[np.float64]) -> dict[str, int]:
     """How many tasks of each environment."""
     numbers, counts = np.unique(tasks[:, 0], return_counts=True)
-    return {env_names()[int(number)].removesuffix("-v3"): int(count) for number, count in zip(numbers, counts, strict=True)}
+    return {
+        env_names()[int(number)].removesuffix("-v3"): int(count)
+        for number, count in zip(numbers, counts, strict=True)
+    }
 
 
 @functools.cache
 def of_everything() -> NDArray[np.float64]:
-    """[50, 2, 7] two tasks of every environment, from the middle of their places: at the edge, scripted policies fail in Meta-World too."""
+    """[50, 2, 7] two tasks of every environment, from the middle of their places: at the edge, scripted
+    policies fail in Meta-World too.
+    """
     tasks = np.concatenate([all_tasks(split, benchmark="ML45") for split in ("train", "test")])
     return np.stack([tasks[tasks[:, 0] == number][[12, 37]] for number in range(50)])
 
@@ -123,13 +158,17 @@ def test_a_list_as_long_as_the_split_is_all_of_it() -> None:
 @pytest.mark.metaworld
 @pytest.mark.usefixtures("package")
 def test_a_wrong_name_is_one_sentence() -> None:
-    with pytest.raises(OptionError, match=r"ml1_env_name='reach' is not one of its environments\. Did you mean 'reach-v3'\?"):
+    with pytest.raises(
+        OptionError, match=r"ml1_env_name='reach' is not one of its environments\. Did you mean 'reach-v3'\?"
+    ):
         make_family("MetaWorld", ml1_env_name="reach").sample_tasks(np.random.default_rng(0), 1, "train")
 
 
 @pytest.mark.metaworld
 @pytest.mark.parametrize("version", ["v1", "v2"])
-@pytest.mark.parametrize(("name", "split"), [("reach-v3", "train"), ("pick-place-v3", "test"), ("drawer-open-v3", "train")])
+@pytest.mark.parametrize(
+    ("name", "split"), [("reach-v3", "train"), ("pick-place-v3", "test"), ("drawer-open-v3", "train")]
+)
 def test_rows_are_those_of_the_package_alone(package: Any, name: str, split: str, version: str) -> None:
     built = package.ML1(name, seed=5)
     family = make_family("MetaWorld", ml1_env_name=name, reward_version=version, places_seed=5)
@@ -150,7 +189,10 @@ def test_rows_are_those_of_the_package_alone(package: Any, name: str, split: str
             rows = played.step([0], action)
             assert np.array_equal(rows.obs[0], obs.astype(np.float32))  # pyright: ignore[reportArgumentType, reportCallIssue]
             assert rows.reward[0] == reward
-            assert rows.info[0].tolist() == [*(float(info[key]) for key in INFO_NAMES[:4]), *env._target_pos.tolist()]
+            assert rows.info[0].tolist() == [
+                *(float(info[key]) for key in INFO_NAMES[:4]),
+                *env._target_pos.tolist(),
+            ]
         env.close()
 
 
@@ -158,7 +200,9 @@ def test_rows_are_those_of_the_package_alone(package: Any, name: str, split: str
 @pytest.mark.slow
 @pytest.mark.usefixtures("package")
 def test_an_environment_that_was_played_before_shows_nothing_of_it() -> None:
-    """A slot that has played another task, and one that takes over the environment of another slot, equal new ones, for all fifty."""
+    """A slot that has played another task, and one that takes over the environment of another slot, equal new
+    ones, for all fifty.
+    """
     family, rng = make_family("MetaWorld", benchmark="ML45"), np.random.default_rng(1)
     used = Played(family, 2)
     other = of_everything()[(np.arange(50) + 1) % 50, 0]
@@ -197,7 +241,9 @@ def successes(family: MetaWorld, tasks: NDArray[np.float64]) -> NDArray[np.bool_
 @pytest.mark.usefixtures("package")
 def test_the_scripted_policies_solve_their_tasks() -> None:
     family = MetaWorld(MetaWorldConfig(benchmark=Benchmark.ML45, end_on_success=True))
-    solved = {env_names()[number]: successes(family, tasks).tolist() for number, tasks in enumerate(of_everything())}
+    solved = {
+        env_names()[number]: successes(family, tasks).tolist() for number, tasks in enumerate(of_everything())
+    }
     assert len(solved) == 50
     assert not [name for name, won in solved.items() if not any(won)]
     assert sum(map(sum, solved.values())) >= 97
@@ -208,7 +254,10 @@ def test_the_scripted_policies_solve_their_tasks() -> None:
 @pytest.mark.usefixtures("package")
 def test_the_reference_is_what_oracle_and_random_play_get() -> None:
     family = make_family("MetaWorld")
-    assert family.spec.reference is not None and make_family("MetaWorld", reward_version="v1").spec.reference is None
+    assert (
+        family.spec.reference is not None
+        and make_family("MetaWorld", reward_version="v1").spec.reference is None
+    )
     found = scores_of(family, family.spec.reference)
     for name in ("oracle", "random"):
         assert found[name]["mean"] == pytest.approx(found[name]["reported"], abs=0.1)
@@ -252,8 +301,12 @@ def test_episodes_end_at_their_first_success_only_where_that_is_asked_for() -> N
 @pytest.mark.metaworld
 @pytest.mark.usefixtures("package")
 def test_ten_episodes_of_adaptation_and_three_of_evaluation_are_scored_each() -> None:
-    with Learner(tiny_config("MetaWorld", evaluation={"episodes_per_trial": 13}, env={"num_eval_tasks": 2})) as learner:
+    with Learner(
+        tiny_config("MetaWorld", evaluation={"episodes_per_trial": 13}, env={"num_eval_tasks": 2})
+    ) as learner:
         learner.collect_rollouts_parallel(2, random_actions=True)
         metrics = learner.evaluate()
     rates = [value for key, value in metrics.items() if "/success_episode_" in key]
-    assert len(rates) == 13 * len({key.split("/")[1] for key in metrics}) and all(0 <= rate <= 1 for rate in rates)
+    assert len(rates) == 13 * len({key.split("/")[1] for key in metrics}) and all(
+        0 <= rate <= 1 for rate in rates
+    )

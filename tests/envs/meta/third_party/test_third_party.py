@@ -1,4 +1,6 @@
-"""MiniGrid and POPGym, as their configs play them; skipped where they are not installed (pip install -c requirements.txt .[minigrid,popgym])."""
+"""MiniGrid and POPGym, as their configs play them; skipped where they are not installed (pip install -c
+requirements.txt .[minigrid,popgym]).
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,20 @@ from utils.options import OptionError
 
 PARTNERS = {"MiniGrid": "minigrid", "POPGym": "popgym"}
 
-SMALL = ["train.num_rollouts_per_iter=2", "train.num_init_rollouts_pool=2", "num_slots=2", "agent.hidden=[8]", "memory.hidden_size=8"]
-SMALL += ["backend=serial", "env.num_eval_tasks=2", "wandb.mode=disabled", "env.max_episode_steps=12", "train.n_env_steps_total=100"]
+SMALL = [
+    "train.num_rollouts_per_iter=2",
+    "train.num_init_rollouts_pool=2",
+    "num_slots=2",
+    "agent.hidden=[8]",
+    "memory.hidden_size=8",
+]
+SMALL += [
+    "backend=serial",
+    "env.num_eval_tasks=2",
+    "wandb.mode=disabled",
+    "env.max_episode_steps=12",
+    "train.n_env_steps_total=100",
+]
 
 
 def composed(name: str, *words: str) -> Config:
@@ -43,7 +57,9 @@ def name(request: pytest.FixtureRequest) -> str:
 def test_where_it_is_not_installed_its_package_is_named(name: str) -> None:
     if find_spec(PARTNERS[name]) is not None:
         pytest.skip("it is installed")
-    with pytest.raises(OptionError, match=f"needs the package {PARTNERS[name]}, which cannot be imported") as caught:
+    with pytest.raises(
+        OptionError, match=f"needs the package {PARTNERS[name]}, which cannot be imported"
+    ) as caught:
         composed(name)
     assert "\n" not in str(caught.value)
 
@@ -60,7 +76,11 @@ def test_its_horizon_is_the_environments_own_length(name: str) -> None:
     played.reset(np.arange(3), make_family(env).sample_tasks(rng, 3, "train"), np.arange(3))
     longest, going = 0, np.arange(3)
     while len(going):
-        actions = random_actions(rng, make_family(env), len(going)) if name == "POPGym" else np.zeros(len(going), np.int64)  # turn left for ever
+        actions = (
+            random_actions(rng, make_family(env), len(going))
+            if name == "POPGym"
+            else np.zeros(len(going), np.int64)
+        )  # turn left for ever
         rows = played.step(going, actions)
         longest, going = longest + 1, going[~rows.ended[going]]
     assert longest == env.max_episode_steps
@@ -76,14 +96,20 @@ def test_minigrid_plays_one_level_in_a_trial_and_others_in_the_test() -> None:
         for _ in range(3):
             manager.step(np.zeros(8, np.int64))
         assert manager.rows.episode_start.all()
-        first, second = (np.asarray(obs)[:, :-1] for obs in (first, manager.rows.obs))  # without the flag of the new episode
+        first, second = (
+            np.asarray(obs)[:, :-1] for obs in (first, manager.rows.obs)
+        )  # without the flag of the new episode
         assert np.array_equal(first, second) and len(np.unique(first, axis=0)) > 2
     assert first.sum(1).tolist() == [3 * 49] * 8, "an object, a colour and a state for each cell"
 
 
 def test_minigrids_pictures_reach_the_agent_by_other_wrappers() -> None:
     needs("MiniGrid")
-    family = make_family(composed("MiniGrid", "env.wrappers=[minigrid.wrappers:ImgObsWrapper]", "env.max_rollouts_per_task=1").env)
+    family = make_family(
+        composed(
+            "MiniGrid", "env.wrappers=[minigrid.wrappers:ImgObsWrapper]", "env.max_rollouts_per_task=1"
+        ).env
+    )
     assert (family.spec.obs_space.shape, family.spec.obs_space.dtype) == ((7, 7, 3), np.uint8)
 
 

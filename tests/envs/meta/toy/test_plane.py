@@ -42,5 +42,7 @@ def test_the_picture_shows_the_goal_and_the_point() -> None:
 
 def test_points_on_a_circle_are_at_their_angles() -> None:
     angles = np.array([0.0, 1.0, -2.5])
-    np.testing.assert_allclose(on_circle(angles, 2.0), 2.0 * np.stack([np.cos(angles), np.sin(angles)], axis=1))
+    np.testing.assert_allclose(
+        on_circle(angles, 2.0), 2.0 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    )
     assert on_circle(angles[:0]).shape == (0, 2)

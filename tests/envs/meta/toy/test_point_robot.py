@@ -53,7 +53,11 @@ def test_an_episode_is_what_the_definition_says(kind: str, radius: float):
     for step in range(100):
         assert isinstance(rows.obs, np.ndarray)
         # To the goal, and then about: over its edge in both directions, and beyond the bounds of an action.
-        action = family.oracle_action(rows.obs, task[None], rows.info)[0] if step < 20 else 1.5 * random_actions(rng, family)
+        action = (
+            family.oracle_action(rows.obs, task[None], rows.info)[0]
+            if step < 20
+            else 1.5 * random_actions(rng, family)
+        )
         played.step([0], action[None])
         x += 0.1 * min(max(float(action[0]), -1.0), 1.0)
         y += 0.1 * min(max(float(action[1]), -1.0), 1.0)
@@ -77,8 +81,14 @@ ARCS: list[tuple[dict[str, Any], dict[str, list[tuple[float, float]]]]] = [
     ({}, {"train": [(0.0, 0.5)], "test": [(0.0, 0.5)]}),
     ({"goals": "circle"}, {"train": [(0.0, 1.0)], "test": [(0.0, 1.0)]}),
     ({"goals": "circle", "arcs": "down_up"}, {"train": [(0.5, 1.0)], "test": [(0.0, 0.5)]}),
-    ({"goals": "circle", "arcs": "sides"}, {"train": [(0.875, 1.125), (0.375, 0.625)], "test": [(0.125, 0.375), (0.625, 0.875)]}),
-    ({"goals": "circle", "circle_radius": 0.5, "test_circle_radius": 2.0}, {"train": [(0.0, 1.0)], "test": [(0.0, 1.0)]}),
+    (
+        {"goals": "circle", "arcs": "sides"},
+        {"train": [(0.875, 1.125), (0.375, 0.625)], "test": [(0.125, 0.375), (0.625, 0.875)]},
+    ),
+    (
+        {"goals": "circle", "circle_radius": 0.5, "test_circle_radius": 2.0},
+        {"train": [(0.0, 1.0)], "test": [(0.0, 1.0)]},
+    ),
     ({"circle_radius": 1.5}, {"train": [(0.0, 0.5)], "test": [(0.0, 0.5)]}),
 ]
 """Where goals are by the definition, in turns; each of several arcs equally often."""
@@ -89,7 +99,11 @@ def test_goals_are_uniform_on_their_arcs(options: dict[str, Any], arcs: dict[str
     family = make_family("PointRobot", **options)
     for split in ("train", "test"):
         goals = family.sample_tasks(np.random.default_rng(0), 20_000, split)
-        radius = options.get("circle_radius", 1.0) if split == "train" else options.get("test_circle_radius", options.get("circle_radius", 1.0))
+        radius = (
+            options.get("circle_radius", 1.0)
+            if split == "train"
+            else options.get("test_circle_radius", options.get("circle_radius", 1.0))
+        )
         assert np.allclose((goals**2).sum(axis=1), radius**2)
         turns, seen = np.arctan2(goals[:, 1], goals[:, 0]) / (2 * math.pi), 0
         for low, high in arcs[split]:
@@ -165,7 +179,9 @@ def test_the_wind_of_a_step_is_drawn_anew_and_in_every_direction():
     assert deciles_differ(turns) < 0.015
     after = (turns[1:] - turns[:-1]) % 1.0
     across = (turns[:, 1:] - turns[:, :-1]) % 1.0
-    assert max(deciles_differ(after), deciles_differ(across)) < 0.015, "the next step and the next slot know nothing of this one"
+    assert max(deciles_differ(after), deciles_differ(across)) < 0.015, (
+        "the next step and the next slot know nothing of this one"
+    )
 
 
 def reference_of(family: TaskFamily) -> dict[bool, float | None]:
@@ -191,8 +207,10 @@ def test_the_oracle_meets_the_published_facts():
 
 
 def sweep(variant: str, episodes: int) -> list[float]:
-    """The mean return of each episode of one who does not know the goal: to the nearer end of the half circle, along it as fast as an action
-    allows until the reward comes, then stay; in later episodes straight to where the goal must be."""
+    """The mean return of each episode of one who does not know the goal: to the nearer end of the half
+    circle, along it as fast as an action allows until the reward comes, then stay; in later episodes straight
+    to where the goal must be.
+    """
     family = make_family("PointRobot", **PUBLISHED[variant])
     tasks, slots = family.sample_tasks(np.random.default_rng(1), 2000, "test"), np.arange(2000)
     played, goal, means = Played(family, 2000), np.full((2000, 2), np.nan), []
@@ -212,7 +230,9 @@ def sweep(variant: str, episodes: int) -> list[float]:
             assert isinstance(rows.obs, np.ndarray)
             total += rows.reward
             new = np.isnan(goal[:, 0]) & (rows.reward > 0)
-            goal[new] = deduced(variant, rows.obs[new].astype(np.float64), rows.reward[new], side[new], swept[new])
+            goal[new] = deduced(
+                variant, rows.obs[new].astype(np.float64), rows.reward[new], side[new], swept[new]
+            )
         means.append(float(total.mean()))
     return means
 
@@ -221,8 +241,12 @@ def circle(angle: np.ndarray) -> np.ndarray:
     return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
 
-def deduced(variant: str, here: np.ndarray, reward: np.ndarray, side: np.ndarray, swept: np.ndarray) -> np.ndarray:
-    """Where the goal is: the reward tells its distance, or else it is somewhat further along the circle, or here where one came by chance."""
+def deduced(
+    variant: str, here: np.ndarray, reward: np.ndarray, side: np.ndarray, swept: np.ndarray
+) -> np.ndarray:
+    """Where the goal is: the reward tells its distance, or else it is somewhat further along the circle, or
+    here where one came by chance.
+    """
     far, angle = np.sqrt((here**2).sum(axis=1)), np.arctan2(here[:, 1], here[:, 0])
     if variant == "varibad":
         cosine = (1 + far**2 - (1 - reward) ** 2) / (2 * far)
@@ -232,7 +256,11 @@ def deduced(variant: str, here: np.ndarray, reward: np.ndarray, side: np.ndarray
 
 def test_a_sweep_meets_the_measured_facts():
     assert sweep("semi-circle", 2) == [pytest.approx(40.5, abs=1.0), pytest.approx(51.6, abs=0.3)]
-    assert sweep("varibad", 3) == [pytest.approx(76.8, abs=1.0), pytest.approx(93.4, abs=0.1), pytest.approx(93.4, abs=0.1)]
+    assert sweep("varibad", 3) == [
+        pytest.approx(76.8, abs=1.0),
+        pytest.approx(93.4, abs=0.1),
+        pytest.approx(93.4, abs=0.1),
+    ]
 
 
 def test_other_settings_have_no_reference():

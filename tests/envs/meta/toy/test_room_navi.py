@@ -48,7 +48,11 @@ def test_an_episode_is_what_the_definition_says(wisdom: float):
         assert rows.obs[0].tolist() == [0, 0] and rows.info[0].tolist() == [0, 0]
         for _ in range(80):
             wise = rng.random() < wisdom
-            action = (family.oracle_action(rows.obs, task[None], rows.info) if wise else random_actions(rng, family, 1))[0]
+            action = (
+                family.oracle_action(rows.obs, task[None], rows.info)
+                if wise
+                else random_actions(rng, family, 1)
+            )[0]
             played.step([0], action[None])
             cell, reward = stepped(cell, int(action)), -0.1
             if cell in goals and goals.index(cell) <= found:
@@ -75,7 +79,9 @@ def test_a_later_goal_is_worth_nothing_before_the_earlier_ones():
 def test_there_are_48_tasks_each_equally_often():
     family = make_family("RoomNavi")
     for split in ("train", "test"):
-        drawn = Counter(tuple(goals_of(task)) for task in family.sample_tasks(np.random.default_rng(0), 4800, split))
+        drawn = Counter(
+            tuple(goals_of(task)) for task in family.sample_tasks(np.random.default_rng(0), 4800, split)
+        )
         assert len(drawn) == 48 and set(drawn.values()) == {100}
         for first, second, third in drawn:
             assert {abs(one) for one in (*first, *third)} == {1} and third != first
@@ -86,7 +92,9 @@ def test_the_oracle_finds_every_goal_in_the_fewest_steps_and_stays_at_the_last()
     family = make_family("RoomNavi")
     tasks = family.sample_tasks(np.random.default_rng(0), 48, "test")
     goals = [goals_of(task) for task in tasks]
-    fewest = np.array([sum(steps_between(*leg) for leg in zip([(0, 0), *own[:2]], own, strict=True)) for own in goals])
+    fewest = np.array(
+        [sum(steps_between(*leg) for leg in zip([(0, 0), *own[:2]], own, strict=True)) for own in goals]
+    )
     slots, played = np.arange(48), Played(family, 48)
     rows = played.reset(slots, tasks, slots)
     for step in range(1, 51):
@@ -106,7 +114,9 @@ def test_the_returns_of_oracle_and_random_are_the_reported_ones(oracle: bool):
     reference = family.spec.reference
     assert reference is not None
     error = returns.std() / math.sqrt(len(returns))
-    assert returns.mean() == pytest.approx(reference.oracle if oracle else reference.random, abs=4 * error + 0.05)
+    assert returns.mean() == pytest.approx(
+        reference.oracle if oracle else reference.random, abs=4 * error + 0.05
+    )
     assert make_family("RoomNavi", max_episode_steps=49).spec.reference is None
 
 

@@ -13,7 +13,9 @@ from envs.meta.toy.plane import towards
 from tests.envs.meta.played import Played, random_actions, returns_of
 
 PLACES = np.array([(0.2, -0.1), (0.0, 0.0), (0.0, -0.05), (0.7, 0.1), (3.0, -3.0), (-1.4, 0.2)])
-"""Where the walk of the test goes before it goes to the treasure: onto the mountain, to its top, into a corner."""
+"""Where the walk of the test goes before it goes to the treasure: onto the mountain, to its top, into a
+corner.
+"""
 
 
 @pytest.mark.parametrize("height", [1.0, 3.0])
@@ -29,7 +31,10 @@ def test_an_episode_is_what_the_definition_says(height: float):
             aim = PLACES[step // 20] if step < 20 * len(PLACES) else task
             action = towards(aim[None], rows.obs)[0] if step < 160 else 2 * random_actions(rng, family)
             played.step([0], action[None])
-            x, y = (min(max(one + 0.1 * min(max(float(by), -1.0), 1.0), -1.5), 1.5) for one, by in zip((x, y), action, strict=True))
+            x, y = (
+                min(max(one + 0.1 * min(max(float(by), -1.0), 1.0), -1.5), 1.5)
+                for one, by in zip((x, y), action, strict=True)
+            )
             from_top, distance = math.sqrt(x * x + y * y), math.sqrt((x - task[0]) ** 2 + (y - task[1]) ** 2)
             if from_top <= 0.5:
                 place, reward = "mountain", -height * (0.5 - from_top) - 5.0
@@ -42,7 +47,9 @@ def test_an_episode_is_what_the_definition_says(height: float):
             assert rows.reward[0] == pytest.approx(reward, rel=1e-12)
             assert rows.info[0].tolist() == [pytest.approx(distance), distance <= 0.1]
             assert not rows.terminated[0]
-            where.update([place, *(["seen"] if from_top < 0.1 else []), *(["edge"] if 1.5 in (abs(x), abs(y)) else [])])
+            where.update(
+                [place, *(["seen"] if from_top < 0.1 else []), *(["edge"] if 1.5 in (abs(x), abs(y)) else [])]
+            )
     assert set(where) == {"mountain", "treasure", "outside", "between", "seen", "edge"}
 
 
@@ -62,7 +69,9 @@ def test_the_returns_of_oracle_and_random_are_the_reported_ones(oracle: bool):
     reference = family.spec.reference
     assert reference is not None
     error = returns.std() / math.sqrt(len(returns))
-    assert returns.mean() == pytest.approx(reference.oracle if oracle else reference.random, abs=4 * error + 0.05)
+    assert returns.mean() == pytest.approx(
+        reference.oracle if oracle else reference.random, abs=4 * error + 0.05
+    )
     assert make_family("TreasureHunt", mountain_height=2.0).spec.reference is None
 
 
@@ -76,15 +85,17 @@ def test_the_oracle_goes_around_the_mountain_in_the_fewest_steps():
         assert isinstance(rows.obs, np.ndarray)
         assert (np.linalg.norm(rows.obs[:, :2], axis=1) > 0.5).all()
         arrived[(rows.reward > 0) & (arrived < 0)] = step
-    # Nobody can be there before both axes are within 0.1 of it, a tenth a step; who comes slantwise needs a step more at times.
+    # Nobody can be there before both axes are within 0.1 of it, a tenth a step; who comes slantwise needs a
+    # step more at times.
     fewest = np.maximum(np.ceil(np.abs(tasks - (0.0, -1.0)).max(axis=1) * 10 - 1 - 1e-9), 1)
     late = arrived - fewest
     assert late.min() >= 0 and late.max() <= 1 and late.mean() < 0.25
 
 
 def adaptive(climbs: bool) -> float:
-    """The mean return of one who goes to the treasure once it is known, and until then climbs the mountain, or else walks along the circle as fast
-    as an action allows."""
+    """The mean return of one who goes to the treasure once it is known, and until then climbs the mountain,
+    or else walks along the circle as fast as an action allows.
+    """
     family = make_family("TreasureHunt")
     tasks = family.sample_tasks(np.random.default_rng(3), 2000, "test")
     slots, played = np.arange(2000), Played(family, 2000)
@@ -94,7 +105,11 @@ def adaptive(climbs: bool) -> float:
         assert isinstance(rows.obs, np.ndarray)
         here = (math.cos(angle), math.sin(angle))
         ahead = [angle + arc for arc in np.linspace(0.1, 0.15, 51)]
-        angle = max(one for one in ahead if max(abs(math.cos(one) - here[0]), abs(math.sin(one) - here[1])) <= 0.1 + 1e-9)
+        angle = max(
+            one
+            for one in ahead
+            if max(abs(math.cos(one) - here[0]), abs(math.sin(one) - here[1])) <= 0.1 + 1e-9
+        )
         target = np.zeros(2) if climbs else np.array([math.cos(angle), math.sin(angle)])
         rows = played.step(slots, towards(np.where(np.isnan(known), target, known), rows.obs))
         assert isinstance(rows.obs, np.ndarray)
@@ -113,8 +128,9 @@ def test_a_look_from_the_top_pays():
 
 
 def test_nobody_who_stays_off_the_top_does_as_well_as_one_who_looks():
-    # From one place the treasure is felt on 0.201 rad of the circle at most, from within 0.1 of the circle; a step is 0.142 long at most, so it adds
-    # no more than 0.142 / 0.9 rad to what was felt. Found in step T, the treasure brings 10 (101 - T) and has cost 5 (T - 1).
+    # From one place the treasure is felt on 0.201 rad of the circle at most, from within 0.1 of the circle; a
+    # step is 0.142 long at most, so it adds no more than 0.142 / 0.9 rad to what was felt. Found in step T,
+    # the treasure brings 10 (101 - T) and has cost 5 (T - 1).
     felt = (0.201 + 0.142 / 0.9 * np.arange(1, 100)) / (2 * math.pi)
     earliest = 1.0 + np.maximum(1.0 - felt, 0.0).sum()
     assert adaptive(climbs=True) > 1015 - 15 * earliest

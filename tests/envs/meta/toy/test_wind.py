@@ -22,7 +22,9 @@ def test_an_episode_is_what_the_definition_says():
     x = y = 0.0
     for step in range(100):
         assert isinstance(rows.obs, np.ndarray)
-        action = (family.oracle_action(rows.obs, tasks, rows.info) if step < 60 else random_actions(rng, family, 1))[0]
+        action = (
+            family.oracle_action(rows.obs, tasks, rows.info) if step < 60 else random_actions(rng, family, 1)
+        )[0]
         played.step([0], action[None])
         x = x + 0.1 * float(action[0]) + wind_x
         y = y + 0.1 * float(action[1]) + wind_y
@@ -57,7 +59,9 @@ def test_the_returns_of_oracle_and_random_are_the_reported_ones(oracle: bool):
     reference = family.spec.reference
     assert reference is not None
     error = returns.std() / math.sqrt(len(returns))
-    assert returns.mean() == pytest.approx(reference.oracle if oracle else reference.random, abs=4 * error + (0.05 if oracle else 0.0005))
+    assert returns.mean() == pytest.approx(
+        reference.oracle if oracle else reference.random, abs=4 * error + (0.05 if oracle else 0.0005)
+    )
 
 
 def test_a_wind_that_is_inferred_from_the_first_step_is_enough():
