@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import Group, Layout, Rows, Shard, TaskFamily, uniform_actions
+from envs.base import Layout, Rows, Shard, Shelf, TaskFamily, uniform_actions
 from envs.meta import FAMILIES
 from envs.meta.pictures import drawable
 from envs.meta.third_party.installed import missing
@@ -40,7 +40,7 @@ COLUMNS = 3
 _INK, _QUIET, _ALARM = "#222222", "#6a6a6a", "#a03020"
 _MARGIN, _PANEL, _HEIGHT, _SIDE, _GAP, _TICKS, _HEADING = 0.35, 6.6, 2.75, 1.5, 0.12, 0.15, 0.5
 """The page in inches: its margin, a panel's width and height, a picture's side, the gap to the next, room for
-numbers at an axis, the heading of a group.
+numbers at an axis, the heading of a shelf.
 """
 
 
@@ -60,7 +60,7 @@ class Panel:
     """What the page says and shows of one family."""
 
     name: str
-    group: Group
+    shelf: Shelf
     version: int
     line: str
     facts: str = ""
@@ -76,7 +76,7 @@ class Panel:
 def panel_of(name: str, longest: int = 10_000) -> Panel:
     """Play one family, at most `longest` steps of an episode."""
     kind = FAMILIES[name]
-    panel = Panel(name, kind.group, kind.version, (inspect.getdoc(kind) or "").partition("\n")[0])
+    panel = Panel(name, kind.shelf, kind.version, (inspect.getdoc(kind) or "").partition("\n")[0])
     if reason := missing(kind):
         panel.note = reason
         return panel
@@ -196,7 +196,7 @@ def _places(family: TaskFamily) -> tuple[str, Callable[[Rows], NDArray[Any]] | N
         y = names.index("y")
         return "x, y", lambda rows: rows.info[:, [x, y]]
     if (
-        family.group is Group.toy
+        family.shelf is Shelf.toy
         and isinstance(space, spaces.Box)
         and len(space.shape) == 1
         and space.shape[0] >= 2
@@ -209,21 +209,17 @@ def _places(family: TaskFamily) -> tuple[str, Callable[[Rows], NDArray[Any]] | N
 
 
 def draw_page(panels: Iterable[Panel]) -> Figure:
-    """All panels, by group."""
-    from matplotlib.backends.backend_agg import (
-        FigureCanvasAgg,
-    )  # here: nobody who imports the families waits for it
+    """All panels, by shelf."""
+    # Imported here, so that the families can be imported without waiting for matplotlib.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    shelves = (
-        {group: [panel for panel in panels if panel.group is group] for group in Group}
-        if (panels := list(panels))
-        else {}
-    )
-    shelves = {group: shelf for group, shelf in shelves.items() if shelf}
-    columns = max([1, *(min(COLUMNS, len(shelf)) for shelf in shelves.values())])
+    panels = list(panels)
+    shelves = {shelf: [panel for panel in panels if panel.shelf is shelf] for shelf in Shelf}
+    shelves = {shelf: found for shelf, found in shelves.items() if found}
+    columns = max([1, *(min(COLUMNS, len(found)) for found in shelves.values())])
     width = 2 * _MARGIN + columns * _PANEL
-    height = 2 * _MARGIN + sum(_HEADING + -(-len(shelf) // columns) * _HEIGHT for shelf in shelves.values())
+    height = 2 * _MARGIN + sum(_HEADING + -(-len(found) // columns) * _HEIGHT for found in shelves.values())
     figure = Figure(figsize=(width, height), dpi=80)
     FigureCanvasAgg(figure)
     legend = f"Lines are the first episodes in {TASKS} test tasks, from the dot to the cross."
@@ -231,15 +227,15 @@ def draw_page(panels: Iterable[Panel]) -> Figure:
         1 - _MARGIN / width, 1 - _MARGIN / height, legend, fontsize=9, color=_QUIET, ha="right", va="top"
     )
     top = height - _MARGIN
-    for group, shelf in shelves.items():
+    for shelf, found in shelves.items():
         figure.text(
-            _MARGIN / width, top / height, group.value, fontsize=17, fontweight="bold", color=_INK, va="top"
+            _MARGIN / width, top / height, shelf.value, fontsize=17, fontweight="bold", color=_INK, va="top"
         )
         top -= _HEADING
-        for number, panel in enumerate(shelf):
+        for number, panel in enumerate(found):
             row, column = divmod(number, columns)
             _draw_panel(figure, panel, _MARGIN + column * _PANEL, top - row * _HEIGHT)
-        top -= -(-len(shelf) // columns) * _HEIGHT
+        top -= -(-len(found) // columns) * _HEIGHT
     return figure
 
 

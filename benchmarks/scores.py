@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.parts.machine import facts, write
-from envs.base import Group, Layout, Reference, TaskFamily, uniform_actions
+from envs.base import Layout, Reference, Shelf, TaskFamily, uniform_actions
 from envs.meta import FAMILIES
 from envs.meta.make_env import make_family
 from utils.options import nearest
@@ -86,7 +86,7 @@ def main() -> None:
         "names", nargs="*", metavar="FAMILY", type=known, help="families; default: all but third-party ones"
     )
     names = parser.parse_args().names or [
-        name for name, kind in FAMILIES.items() if kind.group is not Group.partner
+        name for name, kind in FAMILIES.items() if kind.shelf is not Shelf.third_party
     ]
     machine, found = facts(), dict[str, Any]()
     print(f"{machine['text']}\n{'return of an episode':24}{'oracle':>20}{'random':>20}{'tasks':>9}  reported")
@@ -104,7 +104,7 @@ def main() -> None:
         print(
             f"{name:24}{cells[0]:>20}{cells[1]:>20}{one['tasks']:9}  {reference.oracle}, {reference.random}"
         )
-    if set(names) >= {name for name, kind in FAMILIES.items() if kind.group is not Group.partner}:
+    if set(names) >= {name for name, kind in FAMILIES.items() if kind.shelf is not Shelf.third_party}:
         write(RESULTS, {"machine": machine, "scores": found})
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from benchmarks.parts.machine import facts, write
 from benchmarks.scores import known
-from envs.base import Group, Layout, TaskFamily, uniform_actions
+from envs.base import Layout, Shelf, TaskFamily, uniform_actions
 from envs.meta import FAMILIES
 from envs.meta.locomotion.mujoco_shard import MujocoShard, mujoco_module
 from envs.meta.make_env import make_family
@@ -170,7 +170,7 @@ def _busy_core(
 def measured(variant: Variant, slots: list[int], seconds: float, repeats: int) -> dict[str, Any]:
     """Microseconds of an env-step at each number of slots, and of bare physics."""
     family = make_family(variant[0], **variant[1])
-    robot = type(family).group is Group.locomotion
+    robot = type(family).shelf is Shelf.locomotion
     found: dict[str, Any] = {
         "robot": robot,
         "contacts": bool(variant[1].get("contacts")),
@@ -220,7 +220,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5, help="of every measurement")
     parser.add_argument("--repeats", type=int, default=3)
     asked = parser.parse_args()
-    everything = [name for name, kind in FAMILIES.items() if kind.group is not Group.partner]
+    everything = [name for name, kind in FAMILIES.items() if kind.shelf is not Shelf.third_party]
     machine, found = facts(), dict[str, Any]()
     print(machine["text"])
     print(

@@ -1,4 +1,4 @@
-"""Mirror: the rows of a replay on the device that trains, so that a batch is gathered there, and only the
+"""DeviceCopy: the rows of a replay on the device that trains, so that a batch is gathered there, and only the
 numbers of its rows are sent.
 """
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-class Mirror:
+class DeviceCopy:
     """An image of columns of rows; what it gives are the same bits that the host would have sent."""
 
     def __init__(self, columns: Mapping[str, NDArray[Any]], device: str, *, starts: int) -> None:

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from buffers.base import Batch, Needs, Sample
-from buffers.device_copy import Mirror
+from buffers.device_copy import DeviceCopy
 from buffers.memory_states import Leaves, States
 from envs.base import Rows
 
@@ -43,7 +43,7 @@ class Replay:
         states: Leaves | None = None,
         state_every: int = 0,
         device: str = "cpu",
-        mirrored: bool = False,
+        device_copied: bool = False,
     ) -> None:
         self.capacity = capacity_trials
         self.rows_per_trial = rows_per_trial
@@ -56,7 +56,7 @@ class Replay:
             name: np.zeros((capacity_trials * rows_per_trial, *shape), dtype)
             for name, (shape, dtype) in columns.items()
         }
-        self._mirror = Mirror(self._rows, device, starts=EPISODE_START) if mirrored else None
+        self._mirror = DeviceCopy(self._rows, device, starts=EPISODE_START) if device_copied else None
         self.state_every = state_every
         """Before one in so many rows the acting state is kept; 0: it is not."""
         self._states = None

@@ -1,4 +1,4 @@
-"""Rollout: the trials of one wave, for algorithms that learn from the present policy's rows alone."""
+"""RolloutBuffer: the trials of one wave, for algorithms that learn from the present policy's rows alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from buffers.base import Batch, Needs
 from buffers.replay import Replay
 
 
-class Rollout(Replay):
+class RolloutBuffer(Replay):
     """A replay that begins anew with every wave, and gives all there is at once."""
 
     _first = 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from configs.schema import GROUPS, NAME_FIELDS, describe
 from configs.values import shown
-from envs.base import Group
+from envs.base import Shelf
 from envs.meta import FAMILIES
 from policies.run.config import Config
 from utils.options import range_text
@@ -36,10 +36,12 @@ def list_text(composer: Composer, group: str) -> str:
     lines = {name: f"{group}={name:<{width}}  {describe(group, name)}".rstrip() for name in names}
     if group != "env":
         return "\n".join(lines.values())
-    shelves = {name: getattr(FAMILIES.get(composer.family(name)), "group", Group.partner) for name in names}
+    shelves = {
+        name: getattr(FAMILIES.get(composer.family(name)), "shelf", Shelf.third_party) for name in names
+    }
     return "\n\n".join(
         "\n".join([shelf.value, *(lines[name] for name in names if shelves[name] is shelf)])
-        for shelf in Group
+        for shelf in Shelf
         if shelf in shelves.values()
     )
 

@@ -58,13 +58,13 @@ class EnvConfig:
     oracle: bool = option(False, "show the task to the agent, as part of its observation")
 
 
-class Group(Enum):
+class Shelf(Enum):
     """The shelves on which families are listed."""
 
     locomotion = "Locomotion on MuJoCo"
     toy = "Toy control"
     grid = "Grid and memory"
-    partner = "Third-party environments"
+    third_party = "Third-party environments"
 
 
 @dataclass(frozen=True)
@@ -338,7 +338,7 @@ class TaskFamily(ABC):
     """
 
     Config: ClassVar[type[EnvConfig]] = EnvConfig
-    group: ClassVar[Group] = Group.toy
+    shelf: ClassVar[Shelf] = Shelf.toy
     version: ClassVar[int] = 1
     """Raised whenever the same task, seed and actions give other rows; part of the Gymnasium id,
     `Retrial/<Name>-v<version>`.

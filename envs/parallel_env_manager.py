@@ -326,7 +326,12 @@ class ParallelEnvManager:
         flags = {name: bool(getattr(rows, name)[slot]) for name in _FLAGS}
         own = {name: float(value) for name, value in zip(self.spec.info_names, rows.info[slot], strict=True)}
         flags["dropped"] = bool(self.dropped[slot])
-        return {"task": rows.task[slot].copy(), "episode": int(self._clock.episode[slot]), **flags, **own}
+        return {
+            "task": rows.task[slot].copy(),
+            "episode_index": int(self._clock.episode[slot]),
+            **flags,
+            **own,
+        }
 
     def check_kept(self, slot: int) -> None:
         """A `TrialDroppedError` if the trial of this slot was given up after a fault, and no other has begun."""

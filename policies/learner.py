@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from buffers.replay import Replay
-from buffers.rollout import Rollout
+from buffers.rollout import RolloutBuffer
 from envs.base import TaskFamily
 from envs.meta.make_env import make_family
 from envs.parallel_env_manager import ParallelEnvManager
@@ -27,17 +27,17 @@ from policies.collection.collector import play, take_in
 from policies.collection.wave import AgentActor, WaveResult
 from policies.evaluation import TaskLists, evaluate_list, evaluation_table, held_out_name
 from policies.memory import MEMORIES
-from policies.run.checkpointing import Snapshots
+from policies.run.checkpointing import RunCheckpoints
 from policies.run.config import CHECKPOINTS, RECORD, Config
-from policies.run.nan_guard import Guard
+from policies.run.nan_guard import NanGuard
 from policies.run.progress import Counters, by_episode
 from policies.run.record import RunRecord, changes_since, save_settings
 from policies.run.setup import (
     check_family,
+    copies_to_device,
     in_process,
     layout_of,
     memory_of,
-    mirrors,
     needs_of,
     prepare_torch,
     replay_shape,
@@ -79,12 +79,12 @@ class Learner:
         """The state of the agent that plays the present wave, where updates go on beside it
         (policies/run/overlap.py).
         """
-        self.guard = Guard(run_dir)
+        self.guard = NanGuard(run_dir)
         self._sampling = generator(config.seed, Phase.UPDATE, 0)
-        self._snapshots = None
+        self._checkpoints = None
         if run_dir is not None:
             folder = run_dir / CHECKPOINTS
-            self._snapshots = Snapshots(
+            self._checkpoints = RunCheckpoints(
                 folder,
                 algorithm=self.algorithm,
                 replay=self.replay,
@@ -192,9 +192,9 @@ class Learner:
         shape = replay_shape(config, family)
         if not self.learns:
             shape["capacity_trials"] = 1
-        mirrored = self.learns and mirrors(config, family, self.device)
-        self.replay = (Rollout if self.needs.on_policy else Replay)(
-            **shape, device=self.device, mirrored=mirrored
+        device_copied = self.learns and copies_to_device(config, family, self.device)
+        self.replay = (RolloutBuffer if self.needs.on_policy else Replay)(
+            **shape, device=self.device, device_copied=device_copied
         )
 
     # -- the three verbs -------------------------------------------------------------------------------------
@@ -297,8 +297,8 @@ class Learner:
         """Go on until `train.n_env_steps_total`, or a signal; the return in the last episode on the test
         list, at the last evaluation.
         """
-        if self._snapshots is not None:
-            self._snapshots.claim()
+        if self._checkpoints is not None:
+            self._checkpoints.claim()
         with self._stop, RunRecord(self.config, self.run_dir, self._resumed) as record:
             self.record = record
             record.open(self)
@@ -321,12 +321,12 @@ class Learner:
     def save(self, *, last: bool = False) -> None:
         """Write a checkpoint into the run folder, unless the last update has gone wrong."""
         self.guard.settle()
-        if self._snapshots is None or self.run_dir is None:
+        if self._checkpoints is None or self.run_dir is None:
             return
         if not (self.run_dir / RECORD).exists():  # who trains by hand may resume by a command
             save_settings(self, self.run_dir)
         self.watch.lap("other")
-        self._snapshots.save(
+        self._checkpoints.save(
             self.counters,
             self.loss_sums,
             self.record.facts(self) if self.record else {},
@@ -337,7 +337,7 @@ class Learner:
 
     def load(self) -> None:
         """Go on from the newest good checkpoint of the run folder."""
-        restored = None if self._snapshots is None else self._snapshots.load()
+        restored = None if self._checkpoints is None else self._checkpoints.load()
         if restored is None:
             raise CheckpointError(f"There is no checkpoint to load in {self.run_dir}.")
         self.counters, self.loss_sums, self._resumed, self.acting = (

@@ -11,7 +11,7 @@ from buffers.base import Batch
 
 
 def successor(batch: Batch, *, whole_trial: bool, timeout_bootstrap: bool = True) -> tuple[Tensor, Tensor]:
-    """(index, carries), both [T, B]: target[t] = reward[t+1] + discount * carries[t] * V[index[t]], for rows
+    """(index, bootstraps), both [T, B]: target[t] = reward[t+1] + discount * bootstraps[t] * V[index[t]], for rows
     that train.
 
     The value after row t is V[t+1]. Where row t+1 ended its episode, and the return goes on (`whole_trial`,
@@ -25,8 +25,8 @@ def successor(batch: Batch, *, whole_trial: bool, timeout_bootstrap: bool = True
     stops = batch.ended & ~goes_on
     worthless = stops & batch.terminated if timeout_bootstrap else stops
     index = after + _next(goes_on).long()
-    carries = ~_next(worthless)
-    return index.clamp(max=num_rows - 1), carries.to(batch.reward.dtype)
+    bootstraps = ~_next(worthless)
+    return index.clamp(max=num_rows - 1), bootstraps.to(batch.reward.dtype)
 
 
 def advantages(
@@ -34,7 +34,7 @@ def advantages(
     values: Tensor,
     *,
     discount: float,
-    trace: float,
+    gae_lambda: float,
     whole_trial: bool,
     timeout_bootstrap: bool = True,
 ) -> Tensor:
@@ -42,17 +42,19 @@ def advantages(
     B] are V.
 
         delta[t] = target[t] - V[t]                         with the target rule of `successor`
-        A[t]     = delta[t] + discount * trace * A[s]       where s is the row that trains next, if the return goes on to it
+        A[t]     = delta[t] + discount * gae_lambda * A[s]       where s is the row that trains next, if the return goes on to it
 
     So an end that the return passes counts as no step: the sum goes from the step before it to the start of
     the next episode.
     """
-    index, carries = successor(batch, whole_trial=whole_trial, timeout_bootstrap=timeout_bootstrap)
+    index, bootstraps = successor(batch, whole_trial=whole_trial, timeout_bootstrap=timeout_bootstrap)
     reward = torch.cat([batch.reward[1:], torch.zeros_like(batch.reward[:1])])
-    surprise = torch.where(batch.trains, reward + discount * carries * values.gather(0, index) - values, 0.0)
+    surprise = torch.where(
+        batch.trains, reward + discount * bootstraps * values.gather(0, index) - values, 0.0
+    )
     # A row that does not train hands on what comes after it, or nothing.
     passes = batch.ended & ~batch.trial_end if whole_trial else torch.zeros_like(batch.ended)
-    kept = torch.where(batch.trains, discount * trace * carries, passes.to(values.dtype))
+    kept = torch.where(batch.trains, discount * gae_lambda * bootstraps, passes.to(values.dtype))
     found, later = surprise, torch.zeros_like(surprise[0])
     for now, keep in zip(reversed(surprise.unbind()), reversed(kept.unbind()), strict=True):
         later = torch.addcmul(now, keep, later, out=now)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from envs.async_shard import AsyncShard
 from envs.base import EnvConfig, EnvSpec, Shard, TaskFamily
 from envs.meta.kernels import split_choices, sum_columns
-from envs.meta.locomotion.mujoco_shard import At, Body, MujocoShard, Speeds
+from envs.meta.locomotion.mujoco_shard import Body, MujocoShard, SlotIndex, Speeds
 from utils.options import option
 
 CHEETAH = Body("half_cheetah.xml", frame_skip=5, noise=0.1, speeds=Speeds.normal)
@@ -67,17 +67,21 @@ class CheetahShard(MujocoShard):
     def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
         self._direction[slots] = tasks[:, 0]
 
-    def position(self, at: At) -> NDArray[np.float64]:
+    def position(self, at: SlotIndex) -> NDArray[np.float64]:
         return self.qpos[at, :1]
 
     def score(
-        self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]
+        self,
+        at: SlotIndex,
+        ctrl: NDArray[np.float64],
+        position: NDArray[np.float64],
+        velocity: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         along = velocity[:, 0] * self._direction[at]
         self.rows.info[at, 0] = along
         return along - CONTROL_COST * sum_columns(ctrl * ctrl)
 
-    def observe(self, at: At, obs: NDArray[Any]) -> None:
+    def observe(self, at: SlotIndex, obs: NDArray[Any]) -> None:
         obs[at, :8] = self.qpos[at, 1:]
         obs[at, 8:] = self.qvel[at]
 

@@ -21,7 +21,7 @@ def index_of(slots: NDArray[np.int64], num_slots: int) -> NDArray[np.int64] | sl
     return slice(None) if len(slots) == num_slots else slots
 
 
-def settled_actions(actions: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[np.float64]:
+def clipped_actions(actions: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[np.float64]:
     """[n, A] actions in float64, clipped to [-1, 1]; NaN is refused, since it would pass through every clip
     and poison the episode.
     """
@@ -32,7 +32,7 @@ def settled_actions(actions: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[
     return settled
 
 
-def settled_choices(actions: NDArray[Any], slots: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+def checked_choices(actions: NDArray[Any], slots: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """[n] choices out of 0..count-1; any other number is refused, since an index out of its range would be
     somebody else's row.
     """

@@ -16,7 +16,7 @@ from buffers.base import Batch
 from envs.base import ActionSpace, ObsSpace
 from envs.interop.spaces import MASK_KEY
 from policies.agents.actions import Actions, actions_of
-from policies.agents.base import AgentSpec, Arch, Encoders, Outputs, PolicyRows, Precision, Seen
+from policies.agents.base import AgentSpec, Arch, Encoders, Features, Outputs, PolicyRows, Precision
 from policies.agents.branches import Branch, MarkovBranch, MemoryBranch
 from policies.agents.conditioning import HeadSizes
 from policies.agents.encoders import Encoder, encoder_of, mask_of, readable_parts
@@ -40,23 +40,23 @@ class Network(nn.Module):
         self.head = head
         self.inference = inference
 
-    def step(self, rows: PolicyRows, state: State) -> tuple[Seen, State]:
+    def step(self, rows: PolicyRows, state: State) -> tuple[Features, State]:
         """The next row of every slot."""
         obs = self.encoder(rows.obs)
         features, state = self.branch.step(rows, obs, state)
         if self.inference is not None:
             features = self.inference.read(features)
-        return Seen(features, obs, mask_of(rows.obs)), state
+        return Features(features, obs, mask_of(rows.obs)), state
 
-    def unroll(self, batch: Batch, state: State | None = None) -> Seen:
+    def unroll(self, batch: Batch, state: State | None = None) -> Features:
         """All rows of a batch, from `state` or the initial one."""
         return self.unroll_on(batch, state)[0]
 
-    def unroll_on(self, batch: Batch, state: State | None) -> tuple[Seen, State]:
+    def unroll_on(self, batch: Batch, state: State | None) -> tuple[Features, State]:
         """The same, and what is remembered after the last row."""
         obs, mask = self.encoder(batch.obs), mask_of(batch.obs)
         features, state = self.branch.unroll(batch, obs, state)
-        return Seen(features, obs, mask) if self.inference is None else Seen(
+        return Features(features, obs, mask) if self.inference is None else Features(
             self.inference.read(features), obs, mask, features
         ), state
 
@@ -120,7 +120,7 @@ class Agent(nn.Module):
                 *shape,
                 config.conditioning,
                 config.hyper_embedding,
-                brief=config.precision is Precision.bfloat16,
+                bf16=config.precision is Precision.bfloat16,
             )
             return Network(encoder, branch, head(sizes), inference)
 
@@ -163,13 +163,13 @@ class Agent(nn.Module):
         if self.normaliser is not None:
             self.normaliser.observe(batch, discount)
 
-    def see(self, batch: Batch) -> tuple[Seen, Seen]:
+    def see(self, batch: Batch) -> tuple[Features, Features]:
         """What actor and critic see at every row of a batch that was `read`: the same, found once, where they
         share it.
         """
         return self.see_on(batch)[0]
 
-    def see_on(self, batch: Batch) -> tuple[tuple[Seen, Seen], tuple[State, State]]:
+    def see_on(self, batch: Batch) -> tuple[tuple[Features, Features], tuple[State, State]]:
         """The same, and what both remember after the last row: the states from which the rows after them go
         on.
         """
@@ -179,7 +179,7 @@ class Agent(nn.Module):
         critic, critic_state = self.critic.unroll_on(batch, batch.critic_state)
         return (actor, critic), (state, critic_state)
 
-    def infer(self, batch: Batch, seed: int, **seen: Seen) -> tuple[list[Tensor], dict[str, Tensor]]:
+    def infer(self, batch: Batch, seed: int, **seen: Features) -> tuple[list[Tensor], dict[str, Tensor]]:
         """(losses, metrics) of task inference where what "actor" or "critic" sees is given; what they share
         infers it once, as the critic's.
         """

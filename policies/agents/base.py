@@ -220,7 +220,7 @@ class Distribution(Protocol):
         ...
 
 
-class Seen(NamedTuple):
+class Features(NamedTuple):
     """What a head reads of rows, [T, B, ...], [N, ...] or, once picked, [M, ...]."""
 
     features: Tensor
@@ -234,17 +234,17 @@ class Seen(NamedTuple):
     elsewhere, and once picked.
     """
 
-    def pick(self, rows: Tensor) -> Seen:
+    def pick(self, rows: Tensor) -> Features:
         """[M, ...] of [T, B, ...], by flat row numbers."""
-        return Seen(
+        return Features(
             pick(self.features, rows),
             pick(self.obs, rows),
             None if self.mask is None else pick(self.mask, rows),
         )
 
-    def detach(self) -> Seen:
+    def detach(self) -> Features:
         """The same numbers, without gradients."""
-        return Seen(self.features.detach(), self.obs.detach(), self.mask)
+        return Features(self.features.detach(), self.obs.detach(), self.mask)
 
 
 def pick(values: Tensor, rows: Tensor) -> Tensor:
@@ -258,5 +258,5 @@ class Outputs:
 
     policy: Distribution
     """Over [T, B]."""
-    actor: Seen
-    critic: Seen
+    actor: Features
+    critic: Features

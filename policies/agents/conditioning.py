@@ -4,8 +4,8 @@ hidden layers, or as its weights.
 `concatenate` is an MLP of (features, row). The others are an MLP of the row, y_l = W_l x + b_l, that the
 features f change:
 
-    film          x' = bend((1 + S_l f) * y_l + T_l f)          in the hidden layers (Perez et al. 2018, arXiv:1709.07871)
-    hypernetwork  x' = bend((W_l + U_l(f)) x + b_l + V_l f)     in all layers (Ha et al. 2017, arXiv:1609.09106)
+    film          x' = activation((1 + S_l f) * y_l + T_l f)          in the hidden layers (Perez et al. 2018, arXiv:1709.07871)
+    hypernetwork  x' = activation((W_l + U_l(f)) x + b_l + V_l f)     in all layers (Ha et al. 2017, arXiv:1609.09106)
 
 Scales, shifts, weights and biases are so linear functions of f, whose constants are 1, 0, W_l and b_l. S, T,
 U and V begin as zeros and the constants as any network of this shape would: this is Bias-HyperInit (Beck et
@@ -23,10 +23,10 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from policies.agents.base import Activation, AgentConfig, Arch, Conditioning, Precision, Seen
+from policies.agents.base import Activation, AgentConfig, Arch, Conditioning, Features, Precision
 from policies.nn.dense import dense
 
-BENDS = {Activation.relu: torch.relu, Activation.tanh: torch.tanh}
+ACTIVATIONS = {Activation.relu: torch.relu, Activation.tanh: torch.tanh}
 
 
 def problems(agent: AgentConfig) -> Iterator[str]:
@@ -59,7 +59,7 @@ class HeadSizes:
     """Where there are features."""
     hyper: int = 0
     """Numbers that a hypernetwork reduces the features to; 0: it takes them as they are."""
-    brief: bool = False
+    bf16: bool = False
     """Hidden layers of an MLP compute many rows in bfloat16."""
 
 
@@ -79,7 +79,7 @@ class Join(nn.Module):
         """Whether a network is to read them as two things."""
         self.out_dim = (sizes.shortcut if embeds else current) + (0 if self.apart else sizes.features)
 
-    def forward(self, seen: Seen, action: Tensor | None = None) -> tuple[Tensor, ...]:
+    def forward(self, seen: Features, action: Tensor | None = None) -> tuple[Tensor, ...]:
         """What a network of `net_of` is called with: both as one [..., out_dim]; or the row, [..., out_dim],
         and the features.
         """
@@ -93,7 +93,7 @@ class Join(nn.Module):
 
 def net_of(sizes: HeadSizes, join: Join, out_dim: int, last_gain: float | None = None) -> nn.Module:
     """A network of what `join` gives, [...] -> [..., out_dim]: called as net(*join(...))."""
-    mlp = MLP(join.out_dim, sizes.hidden, out_dim, sizes.activation, last_gain, brief=sizes.brief)
+    mlp = MLP(join.out_dim, sizes.hidden, out_dim, sizes.activation, last_gain, bf16=sizes.bf16)
     if not join.apart:
         return mlp
     return (
@@ -129,7 +129,7 @@ class MLP(nn.Module):
         activation: Activation = Activation.relu,
         last_gain: float | None = None,
         *,
-        brief: bool = False,
+        bf16: bool = False,
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
@@ -137,7 +137,7 @@ class MLP(nn.Module):
         )
         self.applied = parameters_of(self.layers)
         self.activation = activation
-        self.brief = brief
+        self.bf16 = bf16
         if last_gain is not None:
             for weight, bias in self.applied:
                 nn.init.orthogonal_(weight, last_gain if weight is self.applied[-1][0] else sqrt(2))
@@ -147,19 +147,19 @@ class MLP(nn.Module):
         """[..., in_dim] -> [..., out_dim]."""
         *hidden, (weight, bias) = self.applied
         for inner_weight, inner_bias in hidden:
-            x = dense(x, inner_weight, inner_bias, self.activation.name, brief=self.brief)
+            x = dense(x, inner_weight, inner_bias, self.activation.name, bf16=self.bf16)
         return dense(x, weight, bias)
 
 
 class FiLM(nn.Module):
-    """An MLP whose hidden layers the features scale and shift, before they bend."""
+    """An MLP whose hidden layers the features scale and shift, before they activation."""
 
     def __init__(self, base: MLP, features: int) -> None:
         super().__init__()
         self.base = base
         self._widths = [width for weight, _ in base.applied[:-1] for width in (len(weight), len(weight))]
         self.weight = nn.Parameter(torch.zeros(sum(self._widths), features))
-        self._bend = BENDS[base.activation]
+        self._bend = ACTIVATIONS[base.activation]
 
     def forward(self, x: Tensor, features: Tensor) -> Tensor:
         """[..., in_dim], [..., F] -> [..., out_dim]."""
@@ -188,7 +188,7 @@ class Hypernetwork(nn.Module):
         self.changes = nn.ModuleList(
             [Generated(size if reduces else features, *weight.t().shape) for weight, _ in base.applied]
         )
-        self._bend = BENDS[base.activation]
+        self._bend = ACTIVATIONS[base.activation]
 
     def forward(self, x: Tensor, features: Tensor) -> Tensor:
         """[..., in_dim], [..., F] -> [..., out_dim]."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from policies.agents.actions import Actions, Choices
-from policies.agents.base import Distribution, Seen
+from policies.agents.base import Distribution, Features
 from policies.agents.conditioning import HeadSizes, Join, net_of
 from policies.agents.distributions import EpsilonGreedy, Gaussian, Noisy
 
@@ -22,7 +22,7 @@ class PolicyHead(nn.Module):
         self.join = Join(sizes, with_action=False)
         self.net = net_of(sizes, self.join, actions.outputs, last_gain)
 
-    def forward(self, seen: Seen) -> Distribution:
+    def forward(self, seen: Features) -> Distribution:
         """The policy at rows [..., F]."""
         return self._actions.distribution(self.net(*self.join(seen)), seen.mask)
 
@@ -36,7 +36,7 @@ class GaussianHead(nn.Module):
         self.net = net_of(sizes, self.join, sizes.action, last_gain=0.01)
         self.log_std = nn.Parameter(torch.full((sizes.action,), log(deviation)))
 
-    def forward(self, seen: Seen) -> Gaussian:
+    def forward(self, seen: Features) -> Gaussian:
         """The policy at rows [..., F]."""
         return Gaussian(self.net(*self.join(seen)), self.log_std)
 
@@ -49,7 +49,7 @@ class ValueHead(nn.Module):
         self.join = Join(sizes, with_action=False)
         self.net = net_of(sizes, self.join, 1, last_gain=1.0)
 
-    def forward(self, seen: Seen) -> Tensor:
+    def forward(self, seen: Features) -> Tensor:
         """[...] the estimates of rows [..., F]."""
         return self.net(*self.join(seen)).squeeze(-1)
 
@@ -63,7 +63,7 @@ class DeterministicHead(nn.Module):
         self.join = Join(sizes, with_action=False)
         self.net = net_of(sizes, self.join, actions.dim)
 
-    def forward(self, seen: Seen) -> Noisy:
+    def forward(self, seen: Features) -> Noisy:
         """The policy at rows [..., F]."""
         return Noisy(torch.tanh(self.net(*self.join(seen))), self._deviation)
 
@@ -82,7 +82,7 @@ class EpsilonGreedyHead(nn.Module):
         self.critic = critic
         self.register_buffer("epsilon", torch.zeros(()))
 
-    def forward(self, seen: Seen) -> EpsilonGreedy:
+    def forward(self, seen: Features) -> EpsilonGreedy:
         """The policy at rows [..., F]."""
         return EpsilonGreedy(self.critic(seen).mean(0), self.epsilon, self._start, seen.mask)
 
@@ -99,7 +99,7 @@ class QHead(nn.Module):
         self.join = Join(sizes, with_action=True)
         self.nets = nn.ModuleList([net_of(sizes, self.join, 1) for _ in range(critics)])
 
-    def forward(self, seen: Seen, action: Tensor) -> Tensor:
+    def forward(self, seen: Features, action: Tensor) -> Tensor:
         """action [..., A] -> [critics, ...]."""
         x = self.join(seen, action)
         return torch.stack([net(*x).squeeze(-1) for net in self.nets])
@@ -113,7 +113,7 @@ class QOfChoicesHead(nn.Module):
         self.join = Join(sizes, with_action=False)
         self.nets = nn.ModuleList([net_of(sizes, self.join, sizes.action) for _ in range(critics)])
 
-    def forward(self, seen: Seen) -> Tensor:
+    def forward(self, seen: Features) -> Tensor:
         """[critics, ..., n]."""
         x = self.join(seen)
         return torch.stack([net(*x) for net in self.nets])

@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from buffers.base import Batch
 from envs.base import ObsSpace
 from policies.agents.actions import Actions
-from policies.agents.base import AgentConfig, Arch, Decodes, HeadsRead, Seen, TaskInferenceConfig, pick
+from policies.agents.base import AgentConfig, Arch, Decodes, Features, HeadsRead, TaskInferenceConfig, pick
 from policies.agents.conditioning import MLP
 from policies.agents.encoders import readable_parts
 from policies.agents.normalisation import farthest_reward
@@ -83,7 +83,7 @@ class TaskInference(nn.Module):
         """
         return self.belief(features).detach() if self._replaces else features
 
-    def loss(self, batch: Batch, seen: Seen, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: Batch, seen: Features, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
         """(the loss, times its weight, and its parts) for a batch that was `read`; everything that is drawn
         is a function of the seed.
         """

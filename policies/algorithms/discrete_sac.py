@@ -15,7 +15,7 @@ from policies.agents.actions import ActionKind, Choices
 from policies.agents.agent import Agent
 from policies.agents.base import AgentSpec
 from policies.agents.heads import QOfChoicesHead
-from policies.algorithms.off_policy import At
+from policies.algorithms.off_policy import HeadOnRows
 from policies.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
 from utils.options import option
 
@@ -66,7 +66,7 @@ class DiscreteSAC(SoftActorCritic):
         return Agent(spec, partial(QOfChoicesHead, critics=config.critics))
 
     def soft_value(
-        self, critic: At, actor: At, temperature: Tensor, believed: Callable[[Tensor], Tensor]
+        self, critic: HeadOnRows, actor: HeadOnRows, temperature: Tensor, believed: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
         """V as an exact sum over all actions."""
         log_probs = actor().log_probs
@@ -74,11 +74,11 @@ class DiscreteSAC(SoftActorCritic):
         log_prob = (probs * log_probs).sum(-1)
         return (probs * believed(critic())).sum(-1) - temperature * log_prob, log_prob
 
-    def q_taken(self, critic: At, action: Tensor) -> Tensor:
+    def q_taken(self, critic: HeadOnRows, action: Tensor) -> Tensor:
         """The action picks one of the critic's outputs."""
         return self._choices.taken(critic(), action)
 
-    def target_entropy(self, actor: At) -> Tensor:
+    def target_entropy(self, actor: HeadOnRows) -> Tensor:
         """A part of the highest entropy that the mask allows at each row."""
         anything = torch.zeros(len(actor.seen.obs), self._choices.outputs, device=self.device)
         return (

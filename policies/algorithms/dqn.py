@@ -15,7 +15,7 @@ from policies.agents.actions import ActionKind, Choices
 from policies.agents.agent import Agent, Network
 from policies.agents.base import AgentConfig, AgentSpec, Arch, Encoders
 from policies.agents.heads import EpsilonGreedyHead, QOfChoicesHead
-from policies.algorithms.off_policy import At, OffPolicy, OffPolicyConfig
+from policies.algorithms.off_policy import HeadOnRows, OffPolicy, OffPolicyConfig
 from utils.options import option
 
 
@@ -94,14 +94,16 @@ class DQN(OffPolicy):
         self._policy.epsilon.fill_(self.epsilon)
         return metrics
 
-    def next_value(self, critic: At, actor: At) -> Tensor:
+    def next_value(self, critic: HeadOnRows, actor: HeadOnRows) -> Tensor:
         """What the target critic says of the action that the critic prefers."""
         return self.smallest(self._choices.taken(critic(), actor().mode()))
 
-    def q_taken(self, critic: At, action: Tensor) -> Tensor:
+    def q_taken(self, critic: HeadOnRows, action: Tensor) -> Tensor:
         """The action picks one of the critic's outputs."""
         return self._choices.taken(critic(), action)
 
-    def policy_losses(self, critic: At, actor: At) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def policy_losses(
+        self, critic: HeadOnRows, actor: HeadOnRows
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """None: the policy is the critic's."""
         return {}, {}

@@ -41,7 +41,7 @@ from torch.nn.functional import mse_loss
 
 from buffers.base import Batch, Needs, Sample
 from policies.agents.agent import Agent, Network
-from policies.agents.base import AgentConfig, Arch, Seen, pick
+from policies.agents.base import AgentConfig, Arch, Features, pick
 from policies.algorithms.base import Algorithm, AlgorithmConfig, ReturnHorizon, groups_of
 from policies.returns import successor
 from utils.options import option
@@ -107,15 +107,15 @@ class Selected:
 
     rows: Tensor
     successors: Tensor
-    carries: Tensor
+    bootstraps: Tensor
     next_reward: Tensor
 
 
-class At(NamedTuple):
+class HeadOnRows(NamedTuple):
     """A network at some rows, [M]: called as its head, but for what it sees there."""
 
     head: nn.Module
-    seen: Seen
+    seen: Features
 
     def __call__(self, *inputs: Tensor) -> Any:
         """A distribution of an actor; Q [N, M] or [N, M, n] of a critic."""
@@ -137,9 +137,9 @@ class OffPolicy(Algorithm):
     def __init__(self, config: Any, agent: Agent, *, seed: int) -> None:
         self.config = config
         self.agent = agent
-        self._leaders = nn.ModuleList([agent.critic, agent.actor] if self.target_policy else [agent.critic])
-        self._followers = deepcopy(self._leaders).requires_grad_(False)
-        self._still = _still(agent.critic.head)
+        self._online = nn.ModuleList([agent.critic, agent.actor] if self.target_policy else [agent.critic])
+        self._targets = deepcopy(self._online).requires_grad_(False)
+        self._frozen_view = _frozen_view(agent.critic.head)
         self.device = next(agent.parameters()).device
         self.generator = torch.Generator(self.device).manual_seed(seed)
         self.policy_delay = config.policy_delay if isinstance(config, ActorCriticConfig) else 1
@@ -190,27 +190,29 @@ class OffPolicy(Algorithm):
     @property
     def target(self) -> Network:
         """The target critic."""
-        return self._followers[0]  # pyright: ignore[reportReturnType]
+        return self._targets[0]  # pyright: ignore[reportReturnType]
 
     @property
     def target_actor(self) -> Network:
         """The actor that targets ask."""
-        return self._followers[1] if self.target_policy else self.agent.actor  # pyright: ignore[reportReturnType]
+        return self._targets[1] if self.target_policy else self.agent.actor  # pyright: ignore[reportReturnType]
 
     # -- what an algorithm says ------------------------------------------------------------------------------
 
     @abstractmethod
-    def next_value(self, critic: At, actor: At) -> Tensor:
+    def next_value(self, critic: HeadOnRows, actor: HeadOnRows) -> Tensor:
         """[M] V' of rows, by the target critic, and by the actor that `target_policy` names; no gradient is
         kept.
         """
 
     @abstractmethod
-    def q_taken(self, critic: At, action: Tensor) -> Tensor:
+    def q_taken(self, critic: HeadOnRows, action: Tensor) -> Tensor:
         """[N, M] all estimates of the actions that were taken."""
 
     @abstractmethod
-    def policy_losses(self, critic: At, actor: At) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def policy_losses(
+        self, critic: HeadOnRows, actor: HeadOnRows
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """({owner: loss}, other metrics): what all owners but the critic minimise; the critic's parameters
         get no gradient from them.
         """
@@ -258,7 +260,7 @@ class OffPolicy(Algorithm):
         metrics = {f"{name}_loss": loss.detach() for name, loss in losses.items()}
         metrics |= {f"{name}_grad_norm": self._step(name) for name in losses}
         if learns or not self.target_policy:
-            self._follow()
+            self._update_targets()
         self.updates += 1
         of_critic = (
             {name: metrics.pop(name) for name in ("critic_loss", "critic_grad_norm")}
@@ -273,16 +275,17 @@ class OffPolicy(Algorithm):
 
     def _see(
         self, batch: Batch, selected: Selected, learns: bool
-    ) -> tuple[tuple[Seen, Tensor], tuple[Seen | None, Tensor]]:
+    ) -> tuple[tuple[Features, Tensor], tuple[Features | None, Tensor]]:
         """(what the critic sees, Q of what was done), (what the actor sees, targets)."""
 
-        def of_critic() -> tuple[Seen, Tensor]:
+        def of_critic() -> tuple[Features, Tensor]:
             seen = self.agent.critic.unroll(batch, batch.state if self.agent.shares else None)
             return seen, self.q_taken(
-                At(self.agent.critic.head, seen.pick(selected.rows)), pick(batch.action, selected.rows)
+                HeadOnRows(self.agent.critic.head, seen.pick(selected.rows)),
+                pick(batch.action, selected.rows),
             )
 
-        def of_actor(critic: Seen | None) -> tuple[Seen | None, Tensor]:
+        def of_actor(critic: Features | None) -> tuple[Features | None, Tensor]:
             actor = self._actor_sees(batch, critic, learns)
             return actor, self.targets(batch, selected, actor)
 
@@ -292,12 +295,12 @@ class OffPolicy(Algorithm):
         return self._both(batch, of_critic, lambda: of_actor(None))
 
     def _differentiate_policy(
-        self, batch: Batch, selected: Selected, critic: Seen, actor: Seen, seed: int
+        self, batch: Batch, selected: Selected, critic: Features, actor: Features, seed: int
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The losses of all owners but the critic, differentiated, and other metrics."""
         at = [
-            At(head, seen.pick(selected.rows))
-            for head, seen in ((self._still, critic.detach()), (self.agent.actor.head, actor))
+            HeadOnRows(head, seen.pick(selected.rows))
+            for head, seen in ((self._frozen_view, critic.detach()), (self.agent.actor.head, actor))
         ]
         losses, said = self.policy_losses(*at)
         inferred, parts = self.agent.infer(batch, seed, actor=actor)
@@ -316,12 +319,14 @@ class OffPolicy(Algorithm):
     def _select(self, batch: Batch) -> Selected:
         config, (_, columns) = self.config, batch.shape
         whole_trial = config.return_horizon is ReturnHorizon.trial
-        index, carries = successor(batch, whole_trial=whole_trial, timeout_bootstrap=config.timeout_bootstrap)
+        index, bootstraps = successor(
+            batch, whole_trial=whole_trial, timeout_bootstrap=config.timeout_bootstrap
+        )
         flat = index * columns + torch.arange(columns, device=index.device)
         rows = batch.trains.flatten().nonzero().squeeze(1)
-        return Selected(rows, pick(flat, rows), pick(carries, rows), pick(batch.reward, rows + columns))
+        return Selected(rows, pick(flat, rows), pick(bootstraps, rows), pick(batch.reward, rows + columns))
 
-    def _actor_sees(self, batch: Batch, critic: Seen | None, learns: bool) -> Seen | None:
+    def _actor_sees(self, batch: Batch, critic: Features | None, learns: bool) -> Features | None:
         """What the actor reads of all rows: with gradients where it learns; what the critic sees, where they
         share it; None if nobody asks.
         """
@@ -333,7 +338,7 @@ class OffPolicy(Algorithm):
             return self.agent.actor.unroll(batch, batch.state)
 
     @torch.no_grad()
-    def targets(self, batch: Batch, selected: Selected, actor: Seen | None) -> Tensor:
+    def targets(self, batch: Batch, selected: Selected, actor: Features | None) -> Tensor:
         """[M] y = r' + gamma c V'(h', s'); `actor` is what the actor sees, for a value that asks the policy
         as it is.
         """
@@ -343,9 +348,10 @@ class OffPolicy(Algorithm):
             actor = critic if self.agent.shares else self.target_actor.unroll(batch, batch.state)
         assert actor is not None
         value = self.next_value(
-            At(self.target.head, critic.pick(rows)), At(self.target_actor.head, actor.pick(rows))
+            HeadOnRows(self.target.head, critic.pick(rows)),
+            HeadOnRows(self.target_actor.head, actor.pick(rows)),
         )
-        return selected.next_reward + self.config.discount * selected.carries * value
+        return selected.next_reward + self.config.discount * selected.bootstraps * value
 
     def _differentiate(self, name: str, loss: Tensor) -> None:
         """Gradients of what one optimiser owns; `inputs` keeps them from everything that others own."""
@@ -362,17 +368,17 @@ class OffPolicy(Algorithm):
         return norm
 
     @torch.no_grad()
-    def _follow(self) -> None:
-        for old, new in zip(self._followers.parameters(), self._leaders.parameters(), strict=True):
+    def _update_targets(self) -> None:
+        for old, new in zip(self._targets.parameters(), self._online.parameters(), strict=True):
             old.lerp_(new, self.config.tau)
-        for old, new in zip(self._followers.buffers(), self._leaders.buffers(), strict=True):
+        for old, new in zip(self._targets.buffers(), self._online.buffers(), strict=True):
             old.copy_(new)
 
     # -- what goes on in another process ---------------------------------------------------------------------
 
     def _modules(self) -> Iterator[tuple[str, Any]]:
         yield "agent", self.agent
-        yield "targets", self._followers
+        yield "targets", self._targets
         for name, optimizer in self.optimizers.items():
             yield f"{name}_optimizer", optimizer
 
@@ -395,7 +401,7 @@ class OffPolicy(Algorithm):
         self.policy_metrics = {name: value.to(self.device) for name, value in state["policy_metrics"].items()}
 
 
-def _still(head: nn.Module) -> nn.Module:
+def _frozen_view(head: nn.Module) -> nn.Module:
     """The same head, on the same parameters: but for autograd they stand still, and nobody computes gradients
     of them only to throw them away.
     """

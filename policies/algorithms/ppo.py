@@ -37,7 +37,7 @@ class PPOConfig(AlgorithmConfig):
 
     discount: float = option(0.97, "gamma, per env step", low=0, high=1)
     learning_rate: float = option(7e-4, "step size of the optimiser", above=0)
-    trace: float = option(
+    gae_lambda: float = option(
         0.9,
         "lambda of the advantages: 0 believes the value of the next row, 1 the rewards to the end",
         low=0,
@@ -61,11 +61,11 @@ class PPOConfig(AlgorithmConfig):
     normalise_value: bool = option(
         False, "let the value head count in deviations of late returns from their mean, whatever their size"
     )
-    value_weight: float = option(0.5, "weight of the value's loss beside the policy's", low=0)
-    entropy_weight: float = option(0.002, "weight of the policy's entropy", low=0)
+    value_coef: float = option(0.5, "weight of the value's loss beside the policy's", low=0)
+    entropy_coef: float = option(0.002, "weight of the policy's entropy", low=0)
     max_grad_norm: float | None = option(0.5, "clip the norm of the gradient; null does not", above=0)
-    init_deviation: float = option(1.0, "deviation of continuous actions at first", above=0)
-    target_kl: float | None = option(
+    init_std: float = option(1.0, "deviation of continuous actions at first", above=0)
+    desired_kl: float | None = option(
         None,
         "where an update changes the policy by more than this (approx_kl), the next take smaller steps; no epoch is cut short; null: never",
         above=0,
@@ -98,7 +98,7 @@ class PPO(Algorithm):
     one, `normalise_value`: V and R of L are then (V - m) / d and (R - m) / d, with mean m and deviation d of
     the R of late. A memory that is to infer the task adds the loss of policies/agents/task_inference.py to L.
 
-    The surer a policy is of itself, the more it is changed by steps of the same size. With `target_kl` K,
+    The surer a policy is of itself, the more it is changed by steps of the same size. With `desired_kl` K,
     step sizes are the configured ones times a pace, which after each update goes by sqrt(K / approx_kl), by a
     fifth at most, and never above 1.
     """
@@ -133,7 +133,7 @@ class PPO(Algorithm):
 
         def policy(sizes: HeadSizes, actions: Actions) -> nn.Module:
             if actions.kind is ActionKind.continuous:
-                return GaussianHead(sizes, config.init_deviation)
+                return GaussianHead(sizes, config.init_std)
             return PolicyHead(sizes, actions, last_gain=0.01)
 
         encoders = Encoders.separate if spec.config.arch is Arch.Memory_Markov else Encoders.shared
@@ -161,7 +161,7 @@ class PPO(Algorithm):
         sums: dict[str, Tensor] = {}
         steps = 0
         with ThreadPoolExecutor() as threads:
-            batch = self._judged(self.agent.read(batch), threads)
+            batch = self._with_targets(self.agent.read(batch), threads)
             for _ in range(self.config.epochs):
                 for columns in self._minibatches(batch.shape[1]):
                     _add(sums, self._step(batch, columns, threads))
@@ -169,14 +169,14 @@ class PPO(Algorithm):
         target, value = (batch.extras[name][batch.trains] for name in ("target", "value"))
         explained = 1.0 - (target - value).var(correction=0) / target.var(correction=0).clamp(min=1e-8)
         metrics = {name: total / steps for name, total in sums.items()}
-        if self.config.target_kl is not None:
-            metrics["pace"] = self._settle_pace(metrics["approx_kl"], self.config.target_kl)
+        if self.config.desired_kl is not None:
+            metrics["pace"] = self._adapt_step_size(metrics["approx_kl"], self.config.desired_kl)
         return metrics | {
             "explained_variance": explained,
             "value": value.mean() if self.scale is None else self.scale.returns(value.mean()),
         }
 
-    def _settle_pace(self, kl: Tensor, target: float) -> Tensor:
+    def _adapt_step_size(self, kl: Tensor, target: float) -> Tensor:
         """The pace from now on; it is kept in the optimiser's step sizes, and so in its state."""
         groups = self.optimizer.param_groups
         change = min(max(sqrt(target / max(kl.item(), 1e-12)), 1 / 1.2), 1.2)
@@ -186,7 +186,7 @@ class PPO(Algorithm):
         return kl.new_tensor(pace)  # where all metrics are
 
     @torch.no_grad()
-    def _judged(self, batch: Batch, threads: Executor) -> Batch:
+    def _with_targets(self, batch: Batch, threads: Executor) -> Batch:
         """The same rows, cut into windows if they are to be, with what the present policy and values say of
         them.
         """
@@ -195,7 +195,9 @@ class PPO(Algorithm):
         log_prob, value = said = batch.reward.new_zeros(2, *batch.shape)
         states = _States(-(-batch.shape[0] // (config.window or batch.shape[0])), batch.shape[1])
         for columns, (found, remembered) in zip(
-            parts, _side_by_side(self._say, [batch.columns(part) for part in parts], threads), strict=True
+            parts,
+            _side_by_side(self._old_outputs, [batch.columns(part) for part in parts], threads),
+            strict=True,
         ):
             said[:, : found.shape[1], columns] = found
             if config.window:
@@ -207,7 +209,7 @@ class PPO(Algorithm):
             batch,
             value,
             discount=config.discount,
-            trace=config.trace,
+            gae_lambda=config.gae_lambda,
             whole_trial=whole_trial,
             timeout_bootstrap=config.timeout_bootstrap,
         )
@@ -226,7 +228,7 @@ class PPO(Algorithm):
         return batch.columns(batch.trains.any(0).nonzero().squeeze(1))
 
     @torch.no_grad()
-    def _say(self, batch: Batch) -> tuple[Tensor, list[tuple[State, State]]]:
+    def _old_outputs(self, batch: Batch) -> tuple[Tensor, list[tuple[State, State]]]:
         """[2, T, B] log-probabilities of what was done, and values; and what actor and critic remember before
         each window.
         """
@@ -313,7 +315,7 @@ class PPO(Algorithm):
                 "approx_kl": mean(ratio - 1 - log_ratio),
                 "clip_fraction": mean((ratio != held).float()),
             }
-        loss = config.value_weight * value_loss - gain - config.entropy_weight * entropy
+        loss = config.value_coef * value_loss - gain - config.entropy_coef * entropy
         inferred, parts = self.agent.infer(batch, seed, actor=actor, critic=critic)
         loss = sum((weight.sum() * one for one in inferred), loss)
         parts = {name: weight.sum() * value for name, value in parts.items()}

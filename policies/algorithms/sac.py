@@ -15,7 +15,7 @@ from policies.agents.actions import ActionKind
 from policies.agents.agent import Agent
 from policies.agents.base import AgentSpec
 from policies.agents.heads import QHead
-from policies.algorithms.off_policy import At
+from policies.algorithms.off_policy import HeadOnRows
 from policies.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
 from utils.options import option
 
@@ -50,7 +50,7 @@ class SAC(SoftActorCritic):
         return Agent(spec, partial(QHead, critics=config.critics))
 
     def soft_value(
-        self, critic: At, actor: At, temperature: Tensor, believed: Callable[[Tensor], Tensor]
+        self, critic: HeadOnRows, actor: HeadOnRows, temperature: Tensor, believed: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
         """V estimated from one sampled action at every row."""
         noise = torch.randn(
@@ -59,10 +59,10 @@ class SAC(SoftActorCritic):
         action, log_prob = actor().sample_with_log_prob(noise)
         return believed(critic(action)) - temperature * log_prob, log_prob
 
-    def q_taken(self, critic: At, action: Tensor) -> Tensor:
+    def q_taken(self, critic: HeadOnRows, action: Tensor) -> Tensor:
         """The action is an input of the critic."""
         return critic(action)
 
-    def target_entropy(self, actor: At) -> float:
+    def target_entropy(self, actor: HeadOnRows) -> float:
         """The same at every row."""
         return self._target_entropy

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from policies.agents.agent import Agent
-from policies.algorithms.off_policy import ActorCriticConfig, At, OffPolicy
+from policies.algorithms.off_policy import ActorCriticConfig, HeadOnRows, OffPolicy
 from utils.options import option
 
 
@@ -49,21 +49,23 @@ class SoftActorCritic(OffPolicy):
 
     @abstractmethod
     def soft_value(
-        self, critic: At, actor: At, temperature: Tensor, believed: Callable[[Tensor], Tensor]
+        self, critic: HeadOnRows, actor: HeadOnRows, temperature: Tensor, believed: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
         """(V = E[Q - alpha log pi], E[log pi]), [M] each, under the actor's policy; `believed` makes one Q of
         all estimates.
         """
 
     @abstractmethod
-    def target_entropy(self, actor: At) -> Tensor | float:
+    def target_entropy(self, actor: HeadOnRows) -> Tensor | float:
         """The entropy (nats) that the temperature aims at; a number, or [M]."""
 
-    def next_value(self, critic: At, actor: At) -> Tensor:
+    def next_value(self, critic: HeadOnRows, actor: HeadOnRows) -> Tensor:
         """The soft value, by the smallest of the critics that count."""
         return self.soft_value(critic, actor, self.log_temperature.exp(), self.smallest)[0]
 
-    def policy_losses(self, critic: At, actor: At) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def policy_losses(
+        self, critic: HeadOnRows, actor: HeadOnRows
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The actor's and the temperature's."""
         temperature = self.log_temperature.exp()
         believed = self.smallest if self.all_count else _mean

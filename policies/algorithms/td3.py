@@ -14,7 +14,7 @@ from policies.agents.actions import ActionKind
 from policies.agents.agent import Agent
 from policies.agents.base import AgentSpec
 from policies.agents.heads import DeterministicHead, QHead
-from policies.algorithms.off_policy import ActorCriticConfig, At, OffPolicy
+from policies.algorithms.off_policy import ActorCriticConfig, HeadOnRows, OffPolicy
 from utils.options import option
 
 
@@ -57,7 +57,7 @@ class TD3(OffPolicy):
             partial(DeterministicHead, deviation=config.exploration_noise),
         )
 
-    def next_value(self, critic: At, actor: At) -> Tensor:
+    def next_value(self, critic: HeadOnRows, actor: HeadOnRows) -> Tensor:
         """The smallest target critic at the target policy's action plus clipped noise."""
         action = actor().mode()
         noise = (
@@ -66,11 +66,13 @@ class TD3(OffPolicy):
         limit = self.config.target_noise_clip
         return self.smallest(critic((action + noise.clamp(-limit, limit)).clamp(-1.0, 1.0)))
 
-    def q_taken(self, critic: At, action: Tensor) -> Tensor:
+    def q_taken(self, critic: HeadOnRows, action: Tensor) -> Tensor:
         """The action is an input of the critic."""
         return critic(action)
 
-    def policy_losses(self, critic: At, actor: At) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def policy_losses(
+        self, critic: HeadOnRows, actor: HeadOnRows
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The actor climbs the first critic (where the mean is taken of all critics: that mean)."""
         q: Tensor = critic(actor().mode())
         return {"actor": -(q[0] if self.all_count else q).mean()}, {}

@@ -279,18 +279,18 @@ def run_wave(
     playing = wave.begin()
     watch.lap("env")
     while playing:
-        for seat in tuple(playing):
-            seat.wait()
+        for run in tuple(playing):
+            run.wait()
             watch.lap("env")
-            slots = seat.count()
+            slots = run.count()
             watch.lap("other")
-            actions = seat.act()
+            actions = run.act()
             watch.lap("act")
             if sink is not None:
-                sink.write(seat.trial[slots], seat.time[slots], seat.group.rows, slots, actions, seat.extras)
+                sink.write(run.trial[slots], run.time[slots], run.group.rows, slots, actions, run.extras)
                 watch.lap("buffer")
-            if not seat.go_on(actions):
-                playing.remove(seat)
+            if not run.go_on(actions):
+                playing.remove(run)
             watch.lap("env")
         if playing and tick(wave.result):
             manager.abandon()
@@ -314,12 +314,12 @@ class _Wave:
         self.rows_of_trial = np.zeros(len(plan), np.int64)
         self.result = WaveResult.empty(len(plan), manager.episodes_per_trial)
         self.started = 0
-        self.seats = [_Seat(self, manager, group) for group in manager.groups]
+        self.runs = [_GroupRun(self, manager, group) for group in manager.groups]
 
-    def begin(self) -> list[_Seat]:
-        """Start the first trials, one in each slot as far as they go; the seats that have one."""
+    def begin(self) -> list[_GroupRun]:
+        """Start the first trials, one in each slot as far as they go; the runs that have one."""
         self._manager.abandon()
-        return [seat for seat in self.seats if seat.begin()]
+        return [run for run in self.runs if run.begin()]
 
     def take(self, most: int) -> Iterator[tuple[int, Start, NDArray[Any]]]:
         """The next trials, at most so many: number, start, and noise of all its rows."""
@@ -347,7 +347,7 @@ class _Wave:
         )
 
 
-class _Seat:
+class _GroupRun:
     """One group of slots in a wave: which trial each slot plays, and which of its rows is there."""
 
     def __init__(self, wave: _Wave, manager: ParallelEnvManager, group: SlotGroup) -> None:

@@ -20,27 +20,27 @@ _SMALL = 4096
 """Weights of such a layer."""
 
 
-_FEWEST_BRIEF = 256
+_FEWEST_BF16 = 256
 """Rows below which bfloat16 would not pay."""
 
 
 def dense(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, bend: str = "none", *, brief: bool = False
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none", *, bf16: bool = False
 ) -> Tensor:
     """x [..., I] weight [O, I] -> [..., O], as `torch.nn.functional.linear`, with gradients; then `relu`,
     `tanh` or `none`.
 
-    `brief`: in bfloat16, if there are many rows, and not in inference mode, in which agents act; what comes
+    `bf16`: in bfloat16, if there are many rows, and not in inference mode, in which agents act; what comes
     out stays so for the next layer, which may be in float32 again. Sums are always in float32, as parameters
     are; a gradient is rounded to bfloat16 once it is summed.
     """
-    if brief and not torch.is_inference_mode_enabled() and x.numel() >= _FEWEST_BRIEF * x.shape[-1]:
-        return _Brief.apply(x, weight, bias, bend)
+    if bf16 and not torch.is_inference_mode_enabled() and x.numel() >= _FEWEST_BF16 * x.shape[-1]:
+        return _Bf16Product.apply(x, weight, bias, activation)
     if x.dtype is torch.bfloat16:
         x = x.to(weight.dtype)
     if _pays(x, weight):
-        return _Dense.apply(x, weight, bias, bend)
-    return _BENDS[bend](linear(x, weight, bias))
+        return _Dense.apply(x, weight, bias, activation)
+    return _ACTIVATIONS[activation](linear(x, weight, bias))
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -48,17 +48,17 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return _product(x, weight, bias, "none") if _pays(x, weight) else linear(x, weight, bias)
 
 
-_BENDS: dict[str, Callable[[Tensor], Tensor]] = {
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda x: x,
     "relu": torch.relu_,
     "tanh": torch.tanh_,
 }
 
 
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None, bend: str) -> Tensor:
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:
     # MKL, behind `linear`, has no AVX-512 for AMD: 119 GFLOP/s on a Zen 5 core, and oneDNN 267. On Intel they
     # are about equal. Its tanh, done while the sums are at hand, takes a tenth of the time of torch's.
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, bend, [], "")
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, activation, [], "")
 
 
 def outer(gradient: Tensor, x: Tensor) -> Tensor:
@@ -90,17 +90,17 @@ def _onednn() -> bool:
 
 class _Dense(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, bend: str) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        out = _product(x, weight, bias, bend)
-        ctx.bend = bend
-        ctx.save_for_backward(x, weight, None if bend == "none" else out)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        out = _product(x, weight, bias, activation)
+        ctx.activation = activation
+        ctx.save_for_backward(x, weight, None if activation == "none" else out)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight, out = ctx.saved_tensors
-        gradient = _unbent(gradient, out, ctx.bend)
+        gradient = _before_activation(gradient, out, ctx.activation)
         wanted = ctx.needs_input_grad
         return (
             product(gradient, weight.t()) if wanted[0] else None,
@@ -110,38 +110,40 @@ class _Dense(torch.autograd.Function):
         )
 
 
-class _Brief(torch.autograd.Function):
+class _Bf16Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, bend: str) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         kind = x.dtype
-        x, brief = x.bfloat16(), weight.bfloat16()
-        out = _brief_product(x, brief, None if bias is None else bias.bfloat16(), bend)
-        ctx.bend, ctx.kind = bend, kind
-        ctx.save_for_backward(x, brief, None if bend == "none" else out)
+        x, bf16 = x.bfloat16(), weight.bfloat16()
+        out = _bf16_product(x, bf16, None if bias is None else bias.bfloat16(), activation)
+        ctx.activation, ctx.kind = activation, kind
+        ctx.save_for_backward(x, bf16, None if activation == "none" else out)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight, out = ctx.saved_tensors
-        gradient = _unbent(gradient, out, ctx.bend)
+        gradient = _before_activation(gradient, out, ctx.activation)
         rows, wanted = gradient.flatten(0, -2), ctx.needs_input_grad
         return (
-            _brief_product(gradient, weight.t()).to(ctx.kind) if wanted[0] else None,
+            _bf16_product(gradient, weight.t()).to(ctx.kind) if wanted[0] else None,
             (rows.t() @ x.flatten(0, -2)).float() if wanted[1] else None,
             rows.sum(0, dtype=torch.float32) if wanted[2] else None,
             None,
         )
 
 
-def _brief_product(x: Tensor, weight: Tensor, bias: Tensor | None = None, bend: str = "none") -> Tensor:
+def _bf16_product(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
     return (
-        _product(x, weight, bias, bend) if x.is_cpu and _onednn() else _BENDS[bend](linear(x, weight, bias))
+        _product(x, weight, bias, activation)
+        if x.is_cpu and _onednn()
+        else _ACTIVATIONS[activation](linear(x, weight, bias))
     )
 
 
-def _unbent(gradient: Tensor, out: Tensor, bend: str) -> Tensor:
+def _before_activation(gradient: Tensor, out: Tensor, activation: str) -> Tensor:
     """The gradient before the layer was bent."""
-    if bend == "relu":
+    if activation == "relu":
         return torch.ops.aten.threshold_backward(gradient, out, 0)
-    return torch.ops.aten.tanh_backward(gradient, out) if bend == "tanh" else gradient
+    return torch.ops.aten.tanh_backward(gradient, out) if activation == "tanh" else gradient

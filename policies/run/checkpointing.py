@@ -1,4 +1,4 @@
-"""Snapshots of a run: everything that decides what comes next, saved so that going on from one changes
+"""RunCheckpoints of a run: everything that decides what comes next, saved so that going on from one changes
 nothing.
 """
 
@@ -37,7 +37,7 @@ class Restored:
     """The state of an agent that plays a wave while the other learns; empty between such waves."""
 
 
-class Snapshots:
+class RunCheckpoints:
     """Saves and loads one run. The replay is written incrementally: a save writes the trials that came since
     the last one.
     """

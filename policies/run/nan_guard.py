@@ -1,4 +1,4 @@
-"""Guard: ends a run whose losses are no numbers any more, by one sentence, and keeps the batch with which
+"""NanGuard: ends a run whose losses are no numbers any more, by one sentence, and keeps the batch with which
 they ceased to be.
 """
 
@@ -26,7 +26,7 @@ class ExplodedError(RuntimeError):
     """A loss is not finite, or huge; the text is one sentence for the user."""
 
 
-class Guard:
+class NanGuard:
     """Looks at the metrics of an update when the next one has been started: by then they are there, and no
     device stands still for it.
     """

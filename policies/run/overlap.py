@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
-from buffers.rollout import Rollout
+from buffers.rollout import RolloutBuffer
 from policies.collection.collector import play, take_in
 from policies.collection.wave import WaveInterrupted, WaveResult
 from policies.run.setup import wave_of, wave_shape
@@ -53,7 +53,7 @@ class SideBySide:
         self._learner = learner
         self._update = update
         self._agent = deepcopy(learner.agent).requires_grad_(False)
-        self._wave = Rollout(**wave_shape(learner.config, learner.family))
+        self._wave = RolloutBuffer(**wave_shape(learner.config, learner.family))
 
     def keep_agent(self) -> None:
         """The agent as it is will play the next wave, whatever is made of it until then."""

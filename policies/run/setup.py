@@ -194,7 +194,7 @@ def memory_of(config: Config, family: TaskFamily) -> MemoryConfig:
         raise OptionError(f"memory={config.memory.name}: {error}") from error
 
 
-def mirrors(config: Config, family: TaskFamily, device: str) -> bool:
+def copies_to_device(config: Config, family: TaskFamily, device: str) -> bool:
     """Whether the replay has an image on the device that trains; refuses one that does not fit."""
     asked = config.train.replay_device
     if device == "cpu" or needs_of(config).on_policy or asked is ReplayDevice.host:

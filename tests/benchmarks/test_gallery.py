@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from benchmarks.gallery import PICTURES, draw_page, main, panel_of
-from envs.base import EnvConfig, EnvSpec, Group, Shard, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Shard, Shelf, TaskFamily
 from envs.meta import FAMILIES
 from utils.options import OptionError
 
@@ -31,7 +31,7 @@ class Drifter(TaskFamily):
     """
 
     Config = DrifterConfig
-    group = Group.partner
+    shelf = Shelf.third_party
     version = 7
     broken: ClassVar[str | None] = None
 
@@ -112,10 +112,10 @@ def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]):
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_every_family_of_the_registry_gets_its_panel(name: str):
     panel = panel_of(name, longest=2)
-    assert (panel.group, panel.version) == (FAMILIES[name].group, FAMILIES[name].version)
+    assert (panel.shelf, panel.version) == (FAMILIES[name].shelf, FAMILIES[name].version)
     assert panel.note or len(panel.pictures) + len(panel.ways) >= 2
     said = texts(draw_page([panel]))
-    assert name in said and panel.group.value in said and f"v{panel.version}" in said
+    assert name in said and panel.shelf.value in said and f"v{panel.version}" in said
 
 
 def test_the_page_says_who_it_is_and_shows_what_happened(drifter: None):
@@ -179,8 +179,8 @@ def test_wide_pictures_stand_in_rows(drifter: None):
 def test_groups_keep_their_order_on_the_page():
     figure = draw_page([panel_of("Gymnasium", 1), panel_of("DelayedCatch", 1), panel_of("Wind", 1)])
     words = [part.get_text() for part in figure.texts]
-    assert [word for word in words if word in {group.value for group in Group}] == [
-        Group.toy.value,
-        Group.grid.value,
-        Group.partner.value,
+    assert [word for word in words if word in {group.value for group in Shelf}] == [
+        Shelf.toy.value,
+        Shelf.grid.value,
+        Shelf.third_party.value,
     ]

@@ -32,8 +32,8 @@ def dtypes(batch: Batch) -> list[torch.dtype]:
 def test_batches_are_the_same_while_trials_come_and_go(asked: Needs) -> None:
     trials = make_trials(7, 23)
     host, device = (
-        make_replay(capacity=8, state_every=asked.state_every, mirrored=mirrored)
-        for mirrored in (False, True)
+        make_replay(capacity=8, state_every=asked.state_every, device_copied=device_copied)
+        for device_copied in (False, True)
     )
     rngs = [np.random.default_rng(0) for _ in range(2)]
     for first, stop in ((0, 3), (3, 9), (9, 15), (15, 23)):
@@ -49,8 +49,8 @@ def test_batches_are_the_same_while_trials_come_and_go(asked: Needs) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_row_has_an_image(kind: str) -> None:
     found = []
-    for mirrored in (False, True):
-        replay = make_replay(capacity=4, kind=KINDS[kind], mirrored=mirrored)
+    for device_copied in (False, True):
+        replay = make_replay(capacity=4, kind=KINDS[kind], device_copied=device_copied)
         play(replay, make_trials(1, 4), num_slots=2, kind=KINDS[kind])
         found.append(replay.whole(0, 4))
     parts = [batch.obs if isinstance(batch.obs, dict) else {"obs": batch.obs} for batch in found]
@@ -60,7 +60,7 @@ def test_every_kind_of_row_has_an_image(kind: str) -> None:
 
 def test_an_interrupted_wave_leaves_no_trace_and_a_resumed_replay_has_its_image() -> None:
     trials, asked = make_trials(3, 9), ALL_NEEDS[0]
-    one, again = make_replay(capacity=8, mirrored=True), make_replay(capacity=8, mirrored=True)
+    one, again = make_replay(capacity=8, device_copied=True), make_replay(capacity=8, device_copied=True)
     play(one, trials[:6], num_slots=3)
     one.reserve(2)
     one.discard(1)

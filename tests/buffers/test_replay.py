@@ -252,9 +252,9 @@ def test_burn_in_reads_rows_before_the_window_and_trains_on_the_same_rows(burn_i
         rows = longer.obs[longer.valid[:, column], column, 1]
         assert torch.equal(rows, first_longer + torch.arange(len(rows)))
         for one in (plain, longer):
-            assert set(one.obs[:, column, 0][one.valid[:, column]].tolist()) == {
+            assert set(one.obs[:, column, 0][one.valid[:, column]].tolist()) == {  # pyright: ignore[reportCallIssue, reportArgumentType]
                 plain.obs[0, column, 0].item()
-            }  # pyright: ignore[reportCallIssue, reportArgumentType]
+            }
         assert torch.equal(
             longer.obs[longer.trains[:, column], column], plain.obs[plain.trains[:, column], column]
         )

@@ -1,4 +1,4 @@
-"""Rollout: every trial of a wave once, packed without a row too many, and nothing of the wave before."""
+"""RolloutBuffer: every trial of a wave once, packed without a row too many, and nothing of the wave before."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import torch
 
 from buffers.base import Needs, Sample
 from buffers.replay import packed
-from buffers.rollout import Rollout
+from buffers.rollout import RolloutBuffer
 from tests.trials import KINDS, Trial, make_replay, make_trials, play
 
 NEEDS = Needs(on_policy=True, sample=Sample.trials, batch_size=0)
 FLAGS = ("terminated", "truncated", "episode_start", "trial_start", "trial_end")
 
 
-def made(capacity: int = 20) -> Rollout:
-    replay = make_replay(capacity, storage=Rollout)
-    assert isinstance(replay, Rollout)
+def made(capacity: int = 20) -> RolloutBuffer:
+    replay = make_replay(capacity, storage=RolloutBuffer)
+    assert isinstance(replay, RolloutBuffer)
     return replay
 
 
-def check(rollout: Rollout, trials: list[Trial]) -> None:
+def check(rollout: RolloutBuffer, trials: list[Trial]) -> None:
     """Each trial stands somewhere in the batch, whole, and nothing else does."""
     batch = rollout.sample(NEEDS, np.random.default_rng(0))
     assert isinstance(batch.obs, torch.Tensor)
@@ -105,7 +105,7 @@ def test_what_is_exported_comes_back_with_its_number(waves: int) -> None:
 
 def test_pictures_masks_and_choices_are_packed_too() -> None:
     kind, trials = KINDS["discrete-masked"], make_trials(0, 6, fall=0.4)
-    rollout = make_replay(6, kind=kind, storage=Rollout)
+    rollout = make_replay(6, kind=kind, storage=RolloutBuffer)
     play(rollout, trials, num_slots=3, kind=kind)
     batch = rollout.whole(0, 6)
     assert isinstance(batch.obs, dict) and batch.action.dtype == torch.int64

@@ -10,7 +10,7 @@ from configs.compose import Composer
 from configs.help import help_text, list_text
 from configs.schema import GROUPS
 from configs.values import option_names
-from envs.base import Group
+from envs.base import Shelf
 from envs.meta import FAMILIES
 from utils.options import OptionError
 
@@ -29,12 +29,12 @@ def test_environments_stand_on_the_shelves_of_their_families(composer: Composer)
         text.splitlines()[0]: [line.split()[0] for line in text.splitlines()[1:]]
         for text in list_text(composer, "env").split("\n\n")
     }
-    assert list(shelves) == [group.value for group in Group if group.value in shelves]
+    assert list(shelves) == [group.value for group in Shelf if group.value in shelves]
     for name, family in FAMILIES.items():
-        assert f"env={name}" in shelves[family.group.value]
+        assert f"env={name}" in shelves[family.shelf.value]
     others = set(composer.choices("env")) - set(FAMILIES)
     assert {f"env={name}" for name in others if composer.family(name) == "Gymnasium"} <= set(
-        shelves[Group.partner.value]
+        shelves[Shelf.third_party.value]
     )
 
 
@@ -50,7 +50,7 @@ def test_settings_of_ones_own_stand_beside_their_family_and_broken_ones_spoil_no
         text = list_text(composer, "env")
     toys, others = (
         next(part for part in text.split("\n\n") if part.startswith(group.value))
-        for group in (Group.toy, Group.partner)
+        for group in (Shelf.toy, Shelf.third_party)
     )
     assert "env=Breeze" in toys and "env=Broken" in others
 

@@ -98,7 +98,7 @@ CONTRADICTIONS = [
     ),
     (
         "experiment=grid_navi_ppo algorithm=DQN",
-        "experiment=grid_navi_ppo sets entropy_weight, which DQN does not have",
+        "experiment=grid_navi_ppo sets entropy_coef, which DQN does not have",
     ),
     ("algorithm=PPO learner.overlap=bounded", "learner.overlap=bounded has waves played by an older policy"),
     ("backend.name=proces", "backend=proces is not known. Did you mean 'process'?"),

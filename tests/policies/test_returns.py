@@ -45,10 +45,10 @@ def targets(
     batch: Batch, values: list[float], *, whole_trial: bool, timeout_bootstrap: bool = True
 ) -> dict[int, float]:
     """Row that trains -> its target, as the docstring of successor() says."""
-    index, carries = successor(batch, whole_trial=whole_trial, timeout_bootstrap=timeout_bootstrap)
+    index, bootstraps = successor(batch, whole_trial=whole_trial, timeout_bootstrap=timeout_bootstrap)
     rows = batch.trains[:, 0].nonzero().flatten().tolist()
     return {
-        t: batch.reward[t + 1, 0].item() + DISCOUNT * carries[t, 0].item() * values[int(index[t, 0])]
+        t: batch.reward[t + 1, 0].item() + DISCOUNT * bootstraps[t, 0].item() * values[int(index[t, 0])]
         for t in rows
     }
 
@@ -127,16 +127,16 @@ def test_a_constant_reward_has_a_constant_value_under_time_limits(whole_trial: b
 
 def test_the_index_stays_within_the_batch_and_padding_is_never_asked_for() -> None:
     batch = column(valid=[T, T, T, F, F], truncated=[F, F, T, F, F], trial_end=[F, F, T, F, F])
-    index, carries = successor(batch, whole_trial=True)
+    index, bootstraps = successor(batch, whole_trial=True)
     assert index.max() <= 4
     assert index[:2, 0].tolist() == [1, 2]
-    assert carries.shape == (5, 1)
+    assert bootstraps.shape == (5, 1)
 
 
 @pytest.mark.parametrize(
     ("batch", "whole_trial", "timeout_bootstrap", "expected"),
     [
-        # with discount 0.5 and trace 0.5, A[t] = target[t] - V[t] + A[what trains next] / 4: from row 1 on to
+        # with discount 0.5 and gae_lambda 0.5, A[t] = target[t] - V[t] + A[what trains next] / 4: from row 1 on to
         # row 3, over the ended row 2
         (FALL_THEN_TIME_LIMIT, True, True, [-47.5546875, -32.21875, 0, -10.875, 0.5, 8, 0]),
         (FALL_THEN_TIME_LIMIT, True, False, [-47.76171875, -33.046875, 0, -14.1875, -12.75, -45, 0]),
@@ -155,7 +155,7 @@ def test_advantages_equal_those_worked_out_by_hand(
         batch,
         values,
         discount=DISCOUNT,
-        trace=0.5,
+        gae_lambda=0.5,
         whole_trial=whole_trial,
         timeout_bootstrap=timeout_bootstrap,
     )
@@ -165,7 +165,7 @@ def test_advantages_equal_those_worked_out_by_hand(
 def test_advantages_of_trials_in_one_column_are_those_of_each_alone() -> None:
     values = torch.tensor(VALUES)[:, None]
     both = _one_after_the_other(FALL_THEN_TIME_LIMIT, TIME_LIMIT_THEN_FALL)
-    settings = {"discount": 0.9, "trace": 0.7, "whole_trial": True}
+    settings = {"discount": 0.9, "gae_lambda": 0.7, "whole_trial": True}
     alone = [
         advantages(one, values[: one.shape[0]], **settings)
         for one in (FALL_THEN_TIME_LIMIT, TIME_LIMIT_THEN_FALL)
@@ -192,14 +192,16 @@ def _one_after_the_other(first: Batch, second: Batch) -> Batch:
     )
 
 
-@pytest.mark.parametrize("trace", [0.0, 0.6, 1.0])
-def test_a_trace_of_0_is_the_target_and_of_1_the_sum_of_all_rewards(trace: float) -> None:
+@pytest.mark.parametrize("gae_lambda", [0.0, 0.6, 1.0])
+def test_a_trace_of_0_is_the_target_and_of_1_the_sum_of_all_rewards(gae_lambda: float) -> None:
     values = torch.tensor(VALUES)[:, None]
-    found = advantages(FALL_THEN_TIME_LIMIT, values, discount=DISCOUNT, trace=trace, whole_trial=True)
+    found = advantages(
+        FALL_THEN_TIME_LIMIT, values, discount=DISCOUNT, gae_lambda=gae_lambda, whole_trial=True
+    )
     one_step = targets(FALL_THEN_TIME_LIMIT, VALUES, whole_trial=True)
     to_the_end = 10 + 0.5 * (20 + 0.5 * (40 + 0.5 * (50 + 0.5 * (60 + 0.5 * 106))))
-    assert (found[0, 0].item() + 100 == one_step[0]) == (trace == 0)
-    assert (found[0, 0].item() + 100 == pytest.approx(to_the_end)) == (trace == 1)
+    assert (found[0, 0].item() + 100 == one_step[0]) == (gae_lambda == 0)
+    assert (found[0, 0].item() + 100 == pytest.approx(to_the_end)) == (gae_lambda == 1)
 
 
 @pytest.mark.peers
@@ -216,7 +218,7 @@ def test_advantages_are_those_of_torchrl(ends: str) -> None:
     theirs, _ = functional.generalized_advantage_estimate(
         0.97, 0.9, values[:-1], values[1:], batch.reward[1:], flags, terminated
     )
-    ours = advantages(batch, values, discount=0.97, trace=0.9, whole_trial=True)
+    ours = advantages(batch, values, discount=0.97, gae_lambda=0.9, whole_trial=True)
     torch.testing.assert_close(ours[:-1], theirs)
 
 
@@ -234,7 +236,7 @@ def test_advantages_of_episodes_one_after_another_are_those_of_torchrl(timeout_b
     )
     values = torch.randn(batch.shape, generator=torch.Generator().manual_seed(0))
     ours = advantages(
-        batch, values, discount=0.97, trace=0.9, whole_trial=False, timeout_bootstrap=timeout_bootstrap
+        batch, values, discount=0.97, gae_lambda=0.9, whole_trial=False, timeout_bootstrap=timeout_bootstrap
     )
     ends = set()
     for number in range(batch.shape[1]):

@@ -16,7 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import BackendConfig, Block, Fault, cut_blocks
-from envs.backends.threads.local import Kind, Letter, LocalBackend, Mailbox, Order, Room, stack_text
+from envs.backends.threads.local import (
+    Letter,
+    LetterKind,
+    LocalBackend,
+    LocalHost,
+    Mailbox,
+    Order,
+    stack_text,
+)
 from envs.base import Layout
 
 if (
@@ -61,8 +69,8 @@ class _Loop:
 
         self._asyncio, self._coroutine_shard = asyncio, AsyncShard
         self._mail = mail
-        self._rooms: set[Room] = set()
-        self._tasks: dict[Room, asyncio.Task[None]] = {}
+        self._rooms: set[LocalHost] = set()
+        self._tasks: dict[LocalHost, asyncio.Task[None]] = {}
         self._ending = False
         self.loop = asyncio.SelectorEventLoop(PunctualSelector())
         self.loop.set_exception_handler(
@@ -73,7 +81,7 @@ class _Loop:
 
     # -- on the trainer's thread -----------------------------------------------------------------------------
 
-    def hand_over(self, kind: Kind, orders: Sequence[Order], sequence: int) -> None:
+    def hand_over(self, kind: LetterKind, orders: Sequence[Order], sequence: int) -> None:
         """Start all of them, with one call."""
         self.loop.call_soon_threadsafe(self._start, kind, orders, sequence)
 
@@ -87,18 +95,18 @@ class _Loop:
             return True
         return False
 
-    def where_is(self, room: Room) -> str:
+    def where_is(self, room: LocalHost) -> str:
         """Where the coroutine of this room waits, as text."""
         task = self._tasks.get(room)
         return "" if task is None else stack_text(_frames_of(task))
 
-    def cancel(self, room: Room) -> None:
+    def cancel(self, room: LocalHost) -> None:
         """End what runs in this room, which must be lost by now: its end is nothing to be told."""
         task = self._tasks.get(room)
         if task is not None:
             self.loop.call_soon_threadsafe(task.cancel)
 
-    def who_runs(self) -> Room | None:
+    def who_runs(self) -> LocalHost | None:
         """The room whose turn it is."""
         current = self._asyncio.current_task(self.loop)
         return next((room for room, task in list(self._tasks.items()) if task is current), None)
@@ -124,16 +132,18 @@ class _Loop:
         self._ending = True
         self.loop.stop()
 
-    def _start(self, kind: Kind, orders: Sequence[Order], sequence: int) -> None:
+    def _start(self, kind: LetterKind, orders: Sequence[Order], sequence: int) -> None:
         for room, slots in [] if self._ending else orders:
             self._tasks[room] = self.loop.create_task(self._carry_out(kind, room, slots, sequence))
 
-    async def _carry_out(self, kind: Kind, room: Room, slots: NDArray[np.int64], sequence: int) -> None:
+    async def _carry_out(
+        self, kind: LetterKind, room: LocalHost, slots: NDArray[np.int64], sequence: int
+    ) -> None:
         fault, picture = None, None
         try:
-            if kind is Kind.RUN:
+            if kind is LetterKind.RUN:
                 await self._run(room, slots)
-            elif kind is Kind.BUILD:
+            elif kind is LetterKind.BUILD:
                 self._rooms.add(room)
                 room.build()
             else:
@@ -146,10 +156,10 @@ class _Loop:
                 await self._close(room)
                 return
         self._mail.put(Letter(room, slots, sequence, kind, fault, picture))
-        if room.abandoned or (fault is not None and kind is not Kind.RENDER):
+        if room.abandoned or (fault is not None and kind is not LetterKind.RENDER):
             await self._close(room)
 
-    async def _run(self, room: Room, slots: NDArray[np.int64]) -> None:
+    async def _run(self, room: LocalHost, slots: NDArray[np.int64]) -> None:
         shard = self._coroutines_of(room)
         if shard is None:
             return room.run(slots)
@@ -163,11 +173,11 @@ class _Loop:
             await shard.step_slot(0, commands.action[0].copy())
         return room.host.check(zero)
 
-    def _coroutines_of(self, room: Room) -> AsyncShard | None:
+    def _coroutines_of(self, room: LocalHost) -> AsyncShard | None:
         shard = room.host.shards[0] if room.host is not None else None
         return shard if isinstance(shard, self._coroutine_shard) else None
 
-    async def _close(self, room: Room) -> None:
+    async def _close(self, room: LocalHost) -> None:
         self._rooms.discard(room)
         self._tasks.pop(room, None)
         shard = self._coroutines_of(room)
@@ -236,7 +246,7 @@ class AsyncioBackend(LocalBackend):
     def description(self) -> str:
         return f"{len(self._rooms)} coroutines in an event loop"
 
-    def _hand_over(self, kind: Kind, orders: Sequence[Order], sequence: int) -> None:
+    def _hand_over(self, kind: LetterKind, orders: Sequence[Order], sequence: int) -> None:
         self._loops[0].hand_over(kind, orders, sequence)
 
     def _cut_off(self, late: NDArray[np.int64], timeout: float) -> None:

@@ -46,7 +46,7 @@ NOBODY_WAITS = 2**62
 EVERYTHING = slice(None)
 
 
-class Kind(Enum):
+class LetterKind(Enum):
     """What is asked of a room."""
 
     BUILD = 0
@@ -54,7 +54,7 @@ class Kind(Enum):
     RENDER = 2
 
 
-class Desk:
+class PrivateRows:
     """Private rows and commands of consecutive slots, and how they are copied from and to those that
     everybody sees.
 
@@ -100,7 +100,7 @@ class Desk:
         )
 
 
-class Room:
+class LocalHost:
     """The environments of consecutive slots start..stop, from when they are built until they are closed or
     lost.
 
@@ -108,7 +108,7 @@ class Room:
     belongs to the thread that works here.
     """
 
-    def __init__(self, number: int, blocks: Sequence[Block], desk: Desk, threads: int) -> None:
+    def __init__(self, number: int, blocks: Sequence[Block], desk: PrivateRows, threads: int) -> None:
         self.number, self.blocks, self.desk = number, blocks, desk
         self.start, self.stop = blocks[0].start, blocks[-1].stop
         self.abandoned = False
@@ -154,13 +154,13 @@ class Room:
         return raised(error, tuple(slots.tolist()), self.slots, self.start)
 
 
-Order = tuple[Room, NDArray[np.int64]]
+Order = tuple[LocalHost, NDArray[np.int64]]
 """A room, and the slots that are to do something there."""
 
 
-def _by_desk(orders: Iterable[Order]) -> Iterator[tuple[Desk, NDArray[np.int64]]]:
+def _by_desk(orders: Iterable[Order]) -> Iterator[tuple[PrivateRows, NDArray[np.int64]]]:
     """Each desk with all of its slots that occur in the orders."""
-    found: dict[int, tuple[Desk, list[NDArray[np.int64]]]] = {}
+    found: dict[int, tuple[PrivateRows, list[NDArray[np.int64]]]] = {}
     for room, slots in orders:
         found.setdefault(id(room.desk), (room.desk, []))[1].append(slots)
     for desk, parts in found.values():
@@ -181,10 +181,10 @@ def _pairs(public: Any, private: Any) -> Iterator[tuple[NDArray[Any], NDArray[An
 class Letter(NamedTuple):
     """What a room answers: which slots, to which post, and the fault or the picture if there is one."""
 
-    room: Room
+    room: LocalHost
     slots: NDArray[np.int64]
     sequence: int
-    kind: Kind
+    kind: LetterKind
     fault: Fault | None = None
     picture: NDArray[np.uint8] | None = None
 
@@ -250,8 +250,8 @@ class LocalBackend(Backend):
         self.dropped = 0
         """Letters that came too late, from rooms that had been abandoned."""
         self._mail = Mailbox()
-        desk = Desk(layout, self.rows, 0, num_slots)
-        self._rooms = [Room(number, blocks, desk, threads) for number, blocks in enumerate(divided)]
+        desk = PrivateRows(layout, self.rows, 0, num_slots)
+        self._rooms = [LocalHost(number, blocks, desk, threads) for number, blocks in enumerate(divided)]
         self._edges = np.array([room.start for room in self._rooms] + [num_slots])
         self._room_of = np.repeat(np.arange(len(self._rooms)), np.diff(self._edges))
         self._most = int(np.diff(self._edges).max())
@@ -272,7 +272,7 @@ class LocalBackend(Backend):
     def _construct(self) -> None:
         """Build everything; to be called when the threads are there."""
         try:
-            self._ask(Kind.BUILD, [(room, np.arange(room.start, room.stop)) for room in self._rooms])
+            self._ask(LetterKind.BUILD, [(room, np.arange(room.start, room.stop)) for room in self._rooms])
             _, faults = self._settle(np.arange(len(self._asked)), self._config.construct_timeout_s)
             self._surroundings.compare("while they were built")
             if faults:
@@ -282,7 +282,7 @@ class LocalBackend(Backend):
             raise
 
     @abstractmethod
-    def _hand_over(self, kind: Kind, orders: Sequence[Order], sequence: int) -> None:
+    def _hand_over(self, kind: LetterKind, orders: Sequence[Order], sequence: int) -> None:
         """Give the orders to those who work in the rooms; returns at once."""
 
     @abstractmethod
@@ -301,7 +301,7 @@ class LocalBackend(Backend):
             desk.load(own, commands)
         if self._fresh and self._sequence == 1:  # the first post after that which built
             self._surroundings.look()
-        self._ask(Kind.RUN, orders)
+        self._ask(LetterKind.RUN, orders)
 
     def wait(
         self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None
@@ -318,12 +318,12 @@ class LocalBackend(Backend):
         for number in np.unique(self._room_of[slots]).tolist():
             old = self._rooms[number]
             old.abandoned = True
-            desk = Desk(self._layout, self.rows, old.start, old.stop)
-            room = self._rooms[number] = Room(number, old.blocks, desk, self._threads)
+            desk = PrivateRows(self._layout, self.rows, old.start, old.stop)
+            room = self._rooms[number] = LocalHost(number, old.blocks, desk, self._threads)
             self._faults[number] = None
             self._lost[room.start : room.stop] = False
             orders.append((room, np.arange(room.start, room.stop)))
-        self._ask(Kind.BUILD, orders)
+        self._ask(LetterKind.BUILD, orders)
         return self._settle(np.concatenate([own for _, own in orders]), timeout)[1] if orders else []
 
     def render(self, slot: int, timeout: float) -> NDArray[np.uint8]:
@@ -331,7 +331,7 @@ class LocalBackend(Backend):
         one = np.array([slot])
         room = self._rooms[int(self._room_of[slot])]
         if not room.abandoned:
-            self._ask(Kind.RENDER, [(room, one)])
+            self._ask(LetterKind.RENDER, [(room, one)])
         _, faults = self._settle(one, timeout)
         picture, self._picture = faults[0] if faults else self._picture, None
         if isinstance(picture, Fault):
@@ -384,19 +384,19 @@ class LocalBackend(Backend):
             if room.abandoned:
                 self.dropped += 1
                 continue
-            if kind is Kind.RENDER:
+            if kind is LetterKind.RENDER:
                 self._picture = fault or picture
             elif fault is not None:
                 self._lose([room], fault)
                 continue
-            elif kind is Kind.RUN:
+            elif kind is LetterKind.RUN:
                 answers.append((room, slots))
             self._answered[slots] = sequence
             self._due[slots] = np.inf
         for desk, slots in _by_desk(answers):
             desk.deliver(slots)
 
-    def _lose(self, rooms: Sequence[Room], fault: Fault) -> None:
+    def _lose(self, rooms: Sequence[LocalHost], fault: Fault) -> None:
         """Nothing that comes from these rooms counts any more."""
         for room in rooms:
             room.abandoned = True
@@ -404,13 +404,13 @@ class LocalBackend(Backend):
             self._lost[room.start : room.stop] = True
             self._due[room.start : room.stop] = np.inf
 
-    def _ask(self, kind: Kind, orders: Sequence[Order]) -> None:
+    def _ask(self, kind: LetterKind, orders: Sequence[Order]) -> None:
         self._sequence += 1
         for _, slots in orders:
             self._asked[slots] = self._sequence
         self._hand_over(kind, orders, self._sequence)
 
-    def _split(self, slots: NDArray[np.int64]) -> Iterator[tuple[Room, NDArray[np.int64]]]:
+    def _split(self, slots: NDArray[np.int64]) -> Iterator[tuple[LocalHost, NDArray[np.int64]]]:
         """The rooms of these sorted slots, each with its part of them."""
         self._check_open()
         edges = np.searchsorted(slots, self._edges).tolist()
@@ -429,7 +429,7 @@ def stack_text(frames: Sequence[tuple[Any, int]]) -> str:
     return f"It was here (most recent call last):\n{shorten(''.join(lines), TRACE_LIMIT)}"
 
 
-def _shut_down(executors: list[Any], rooms: list[Room], timeout: float) -> None:
+def _shut_down(executors: list[Any], rooms: list[LocalHost], timeout: float) -> None:
     """Let every thread end, and wait for all of them until one common deadline; one that hangs is left
     behind.
     """

@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import BackendConfig, Block, Fault, segments_of
-from envs.backends.threads.local import Kind, Letter, LocalBackend, Mailbox, Order, Room, stack_text
+from envs.backends.threads.local import (
+    Letter,
+    LetterKind,
+    LocalBackend,
+    LocalHost,
+    Mailbox,
+    Order,
+    stack_text,
+)
 from envs.base import Layout
 from utils.machine import available_cores
 
@@ -24,7 +32,7 @@ class _Worker:
 
     def __init__(self, number: int, mail: Mailbox) -> None:
         self.number = number
-        self.orders: SimpleQueue[tuple[Kind, Room, NDArray[np.int64], int] | None] = SimpleQueue()
+        self.orders: SimpleQueue[tuple[LetterKind, LocalHost, NDArray[np.int64], int] | None] = SimpleQueue()
         self.doing: NDArray[np.int64] | None = None
         self.thread = threading.Thread(
             target=self._live, args=(mail,), name=f"environments of thread {number}", daemon=True
@@ -40,29 +48,31 @@ class _Worker:
         return stack_text(list(traceback.walk_stack(frame))[::-1]) if frame is not None else ""
 
     def _live(self, mail: Mailbox) -> None:
-        rooms: list[Room] = []
+        rooms: list[LocalHost] = []
         while (order := self.orders.get()) is not None:
             kind, room, slots, sequence = order
             if room.abandoned or (
-                kind is not Kind.BUILD and room.host is None
+                kind is not LetterKind.BUILD and room.host is None
             ):  # lost, or failed before: the trainer knows, or is being told
                 continue
-            rooms = [room, *(one for one in rooms if one.host is not None)] if kind is Kind.BUILD else rooms
+            rooms = (
+                [room, *(one for one in rooms if one.host is not None)] if kind is LetterKind.BUILD else rooms
+            )
             self.doing = slots
             letter = _carry_out(kind, room, slots, sequence)
             self.doing = None
             mail.put(letter)
-            if room.abandoned or (letter.fault is not None and kind is not Kind.RENDER):
+            if room.abandoned or (letter.fault is not None and kind is not LetterKind.RENDER):
                 room.close()
         for room in rooms:
             room.close()
 
 
-def _carry_out(kind: Kind, room: Room, slots: NDArray[np.int64], sequence: int) -> Letter:
+def _carry_out(kind: LetterKind, room: LocalHost, slots: NDArray[np.int64], sequence: int) -> Letter:
     try:
-        if kind is Kind.RUN:
+        if kind is LetterKind.RUN:
             room.run(slots)
-        elif kind is Kind.BUILD:
+        elif kind is LetterKind.BUILD:
             room.build()
         else:
             return Letter(room, slots, sequence, kind, picture=room.render(int(slots[0])))
@@ -105,7 +115,7 @@ class ThreadBackend(LocalBackend):
         inner = f", up to {self._threads} threads inside" if self._threads > 1 else ""
         return f"{count} thread{'s' if count > 1 else ''}{inner}"
 
-    def _hand_over(self, kind: Kind, orders: Sequence[Order], sequence: int) -> None:
+    def _hand_over(self, kind: LetterKind, orders: Sequence[Order], sequence: int) -> None:
         for room, slots in orders:
             self._workers[self._worker_of[room.number]].orders.put((kind, room, slots, sequence))
 

@@ -22,7 +22,7 @@ ALIGNMENT = 64
 """Bytes of a cache line: arrays do not share one."""
 
 
-class Arena:
+class SharedRowsMemory:
     """Rows and actions in shared memory; a worker opens the trainer's by its file descriptor.
 
     The mapping lives as long as any of its arrays: rows that somebody still holds stay readable after

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.workers.arena import Arena
+from envs.backends.workers.arena import SharedRowsMemory
 from envs.base import Layout, Rows, Slots
 
 
-class Carrier(ABC):
+class RowTransport(ABC):
     """Built alike by the trainer and by its workers: `rows` of all slots, of which each worker uses its own."""
 
     rows: Rows
@@ -54,13 +54,13 @@ class Carrier(ABC):
         return
 
 
-class SharedRows(Carrier):
+class SharedRows(RowTransport):
     """Actions and rows in shared memory: messages carry none of them."""
 
     action_bytes = reply_bytes = 0
 
     def __init__(self, layout: Layout, num_slots: int, descriptor: int | None = None) -> None:
-        self._arena = Arena(layout, num_slots, descriptor)
+        self._arena = SharedRowsMemory(layout, num_slots, descriptor)
         self.rows, self._actions = self._arena.rows, self._arena.actions
         self.descriptor = self._arena.descriptor
 
@@ -84,7 +84,7 @@ class SharedRows(Carrier):
         self._arena.close()
 
 
-class SentRows(Carrier):
+class SentRows(RowTransport):
     """Actions and rows in the messages, as the bytes of their arrays, whose shapes and types both sides know."""
 
     def __init__(self, layout: Layout, num_slots: int, descriptor: int | None = None) -> None:

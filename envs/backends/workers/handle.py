@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import Fault, Segment
-from envs.backends.workers.carriers import Carrier
+from envs.backends.workers.carriers import RowTransport
 from envs.backends.workers.isolation import kill_group
 from envs.backends.workers.launch import Child, hang_up
 from envs.backends.workers.messages import (
@@ -26,8 +26,8 @@ from envs.backends.workers.messages import (
     REQUEST,
     SHAPE,
     TEXT_LIMIT,
-    FrameReader,
-    Kind,
+    MessageKind,
+    MessageReader,
     Status,
     token_of,
 )
@@ -45,7 +45,7 @@ class Post(NamedTuple):
 
     token: int
     sequence: int
-    kind: Kind
+    kind: MessageKind
     slots: Slots
 
 
@@ -54,7 +54,7 @@ class WorkerHandle:
     generation.
     """
 
-    def __init__(self, number: int, segments: list[Segment], carrier: Carrier) -> None:
+    def __init__(self, number: int, segments: list[Segment], carrier: RowTransport) -> None:
         self.number, self.segments, self._carrier = number, segments, carrier
         self.slots = tuple(slot for segment in segments for slot in range(segment.start, segment.stop))
         self.generation = -1
@@ -81,7 +81,7 @@ class WorkerHandle:
         self.fault, self.told, self._hung_up = None, False, False
         self._posts.clear()
         limit = max(PICTURE_LIMIT, len(self.slots) * self._carrier.reply_bytes)
-        self._reader = FrameReader(child.replies, REPLY, limit)
+        self._reader = MessageReader(child.replies, REPLY, limit)
         self.poll = select.poll()
         self.poll.register(child.replies, select.POLLIN)
         self.poll.register(child.process.sentinel, select.POLLIN)
@@ -96,7 +96,7 @@ class WorkerHandle:
     def ask(
         self,
         sequence: int,
-        kind: Kind,
+        kind: MessageKind,
         segment: int,
         slots: Slots,
         body: bytes,
@@ -192,7 +192,7 @@ class WorkerHandle:
             asked = _numbers(post.slots)
             culprits = (facts["slot"],) if facts["slot"] in asked else asked
             sentence, trace = f"raised {facts['type']}: {facts['message']}", str(facts["traceback"])
-            if post.kind is not Kind.RENDER:
+            if post.kind is not MessageKind.RENDER:
                 self.lose(sentence, trace, culprits)
                 return
             self.picture = Fault(culprits, sentence, trace)  # nothing else went wrong
@@ -251,7 +251,7 @@ class WorkerHandle:
             return
         self._hung_up = True
         with suppress(BlockingIOError, BrokenPipeError):  # it will see the end of the pipe instead
-            os.write(self.child.requests, REQUEST.pack(0, Kind.CLOSE, 0, 0, 0, 0))
+            os.write(self.child.requests, REQUEST.pack(0, MessageKind.CLOSE, 0, 0, 0, 0))
         hang_up(self.child)
 
     def leave(self, timeout: float) -> bool:

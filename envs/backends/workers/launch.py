@@ -183,9 +183,9 @@ def _start_child(context: BaseContext, method: str, number: int, memory: int) ->
     # along.
     lasting = method == "forkserver" or threading.current_thread() is threading.main_thread()
     link = worker.Link(memory, requests_out, replies_in)
-    process: Any = context.Process(
+    process: Any = context.Process(  # pyright: ignore[reportAttributeAccessIssue]
         target=worker.main, args=(link, lasting), daemon=True, name=f"worker-{number}"
-    )  # pyright: ignore[reportAttributeAccessIssue]
+    )
     child = Child(process, requests_in, replies_out)
     try:
         process.start()

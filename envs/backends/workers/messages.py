@@ -28,7 +28,7 @@ Frame = tuple[tuple[Any, ...], bytes | bytearray]
 """A header's fields and the bytes that follow it."""
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """What is asked of a worker."""
 
     STEP = 0
@@ -53,7 +53,7 @@ def token_of(generation: int, sequence: int) -> int:
     return generation << 48 | sequence
 
 
-class FrameReader:
+class MessageReader:
     """Reads whole messages from a pipe; what has come of an unfinished one is kept for the next time."""
 
     def __init__(self, descriptor: int, head: struct.Struct, limit: int = 1 << 62) -> None:

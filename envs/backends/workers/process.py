@@ -27,10 +27,10 @@ from envs.backends.base import (
     segments_of,
 )
 from envs.backends.workers.arena import bytes_needed
-from envs.backends.workers.carriers import Carrier, SharedRows
+from envs.backends.workers.carriers import RowTransport, SharedRows
 from envs.backends.workers.handle import END_WAIT_S, WorkerHandle, milliseconds
 from envs.backends.workers.launch import check_memory, check_startable, resolve, start_children, wake_server
-from envs.backends.workers.messages import Kind
+from envs.backends.workers.messages import MessageKind
 from envs.backends.workers.worker import Blueprint
 from envs.base import Layout, Slots
 
@@ -62,7 +62,7 @@ class ProcessBackend(Backend):
 
     can_lag = True
     has_processes = True
-    carrier: ClassVar[type[Carrier]] = SharedRows
+    carrier: ClassVar[type[RowTransport]] = SharedRows
 
     def __init__(
         self,
@@ -180,7 +180,12 @@ class ProcessBackend(Backend):
         self._sequence += 1
         for worker in empty:
             worker.ask(
-                self._sequence, Kind.BUILD, 0, np.empty(0, np.int64), self._blueprints[worker.number], timeout
+                self._sequence,
+                MessageKind.BUILD,
+                0,
+                np.empty(0, np.int64),
+                self._blueprints[worker.number],
+                timeout,
             )
         for worker in empty:
             self._await(worker, self._sequence, timeout)
@@ -203,7 +208,7 @@ class ProcessBackend(Backend):
             self._sequence = self._latest[number] = sequence = self._sequence + 1
             self._sequence_of[whole or slots[own]] = sequence
             if whole is not None and not (mixed and resets[own].any()):
-                worker.ask(sequence, Kind.STEP, segment, whole, carrier.enclose(whole), timeout)
+                worker.ask(sequence, MessageKind.STEP, segment, whole, carrier.enclose(whole), timeout)
                 continue
             fresh = resets[own]
             steps, starts = slots[own][~fresh], slots[own][fresh]
@@ -213,7 +218,7 @@ class ProcessBackend(Backend):
                 order.tobytes() + actions + commands.task[starts].tobytes() + commands.seed[starts].tobytes()
             )
             worker.ask(
-                sequence, Kind.RUN, segment, order, body, timeout, steps=len(steps), resets=len(starts)
+                sequence, MessageKind.RUN, segment, order, body, timeout, steps=len(steps), resets=len(starts)
             )
 
     def _split(self, slots: NDArray[np.int64], chosen: Slots) -> Sequence[_Part]:
@@ -354,7 +359,7 @@ class ProcessBackend(Backend):
         worker = part.worker
         self._sequence += 1
         worker.picture = None
-        worker.ask(self._sequence, Kind.RENDER, part.segment, one, one.tobytes(), timeout)
+        worker.ask(self._sequence, MessageKind.RENDER, part.segment, one, one.tobytes(), timeout)
         self._await(worker, self._sequence, timeout)
         picture, worker.picture = worker.picture, None
         if worker.fault is not None or picture is None:
@@ -384,7 +389,7 @@ def _construction_report(workers: Sequence[WorkerHandle]) -> str:
     return "\n".join(report)
 
 
-def _shut_down(workers: list[WorkerHandle], carrier: Carrier, timeout: float) -> None:
+def _shut_down(workers: list[WorkerHandle], carrier: RowTransport, timeout: float) -> None:
     """Ask every worker to stop, wait for all of them until one common deadline, kill the rest, and close
     every descriptor.
     """

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import Block, ShardHost, shorten
-from envs.backends.workers.carriers import Carrier
+from envs.backends.workers.carriers import RowTransport
 from envs.backends.workers.isolation import isolate
 from envs.backends.workers.messages import (
     REPLY,
@@ -29,8 +29,8 @@ from envs.backends.workers.messages import (
     SHAPE,
     TEXT_LIMIT,
     Frame,
-    FrameReader,
-    Kind,
+    MessageKind,
+    MessageReader,
     Status,
     write_whole,
 )
@@ -64,7 +64,7 @@ class Blueprint:
     segments: list[tuple[Block, ...]]
     layout: Layout
     num_slots: int
-    carrier: type[Carrier]
+    carrier: type[RowTransport]
 
 
 class Hosts:
@@ -156,15 +156,15 @@ def serve(link: Link) -> None:
         for (token, kind, segment, num_steps, num_resets, _), body in requests(link.requests):
             status, answer = Status.DONE, b""
             try:
-                if kind == Kind.CLOSE:
+                if kind == MessageKind.CLOSE:
                     return
-                if kind == Kind.BUILD:
+                if kind == MessageKind.BUILD:
                     hosts = Hosts(pickle.loads(body), link.memory)
                 else:
                     assert hosts is not None
-                    if kind == Kind.STEP:
+                    if kind == MessageKind.STEP:
                         answer = hosts.step(segment, body)
-                    elif kind == Kind.RUN:
+                    elif kind == MessageKind.RUN:
                         answer = hosts.run(segment, num_steps, num_resets, body)
                     else:
                         status, answer = Status.PICTURE, hosts.picture(segment, body)
@@ -180,7 +180,7 @@ def serve(link: Link) -> None:
 
 def requests(descriptor: int) -> Iterator[Frame]:
     """Each request, until the pipe ends."""
-    reader = FrameReader(descriptor, REQUEST)
+    reader = MessageReader(descriptor, REQUEST)
     while True:
         try:
             found = reader.receive()

@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Obs, Reference, Shard, Split, TaskFamily
-from envs.meta.kernels import index_of, settled_choices, split_draws
+from envs.base import EnvConfig, EnvSpec, Obs, Reference, Shard, Shelf, Split, TaskFamily
+from envs.meta.kernels import checked_choices, index_of, split_draws
 from envs.meta.pictures import GOAL, GROUND, HINT, ROBOT, tiles
 from utils.options import option
 
@@ -60,7 +60,7 @@ class DarkKeyDoor(TaskFamily):
     """
 
     Config = DarkKeyDoorConfig
-    group = Group.grid
+    shelf = Shelf.grid
     config: DarkKeyDoorConfig
 
     def __init__(self, config: DarkKeyDoorConfig) -> None:
@@ -135,7 +135,7 @@ class DarkKeyDoorShard(Shard):
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
         """Walk, and pick up or open what is there."""
         at = index_of(slots, self._num_slots)
-        move = self._moves[slots, settled_choices(actions, slots, len(MOVES))]
+        move = self._moves[slots, checked_choices(actions, slots, len(MOVES))]
         position = self._position[at] = np.minimum(
             np.maximum(self._position[at] + MOVES[move], 0), self._size - 1
         )

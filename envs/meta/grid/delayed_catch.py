@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Obs, Reference, Shard, Split, TaskFamily
-from envs.meta.kernels import check_split, index_of, settled_choices
+from envs.base import EnvConfig, EnvSpec, Obs, Reference, Shard, Shelf, Split, TaskFamily
+from envs.meta.kernels import check_split, checked_choices, index_of
 from envs.meta.pictures import DANGER, GROUND, ROBOT, tiles
 from utils.options import option
 from utils.seeding import uniforms
@@ -55,7 +55,7 @@ class DelayedCatch(TaskFamily):
     """
 
     Config = DelayedCatchConfig
-    group = Group.grid
+    shelf = Shelf.grid
     config: DelayedCatchConfig
 
     def __init__(self, config: DelayedCatchConfig) -> None:
@@ -117,7 +117,7 @@ class DelayedCatchShard(Shard):
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
         """The paddle moves and the ball falls, or the next run begins."""
         at = index_of(slots, self._num_slots)
-        moved = self._paddle[at] + settled_choices(actions, slots, 3) - 1
+        moved = self._paddle[at] + checked_choices(actions, slots, 3) - 1
         time = self._time[at] = self._time[at] + 1
         run = np.minimum(time // SIZE, self._runs - 1)
         height = time % SIZE

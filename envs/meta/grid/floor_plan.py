@@ -11,7 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.base import Shard
-from envs.meta.kernels import index_of, settled_choices
+from envs.meta.kernels import checked_choices, index_of
 from envs.meta.pictures import GROUND, ROBOT, WALL, Colour, tiles
 
 STAY, UP, RIGHT, DOWN, LEFT = range(5)
@@ -93,7 +93,7 @@ class WalkShard(Shard, ABC):
     def step(self, slots: NDArray[np.int64], actions: NDArray[np.int64]) -> None:
         """Walk."""
         at = index_of(slots, self._num_slots)
-        move = settled_choices(actions, slots, len(MOVES))
+        move = checked_choices(actions, slots, len(MOVES))
         cell = self._plan.after[self._cell[at] * len(MOVES) + move]
         self._cell[at] = cell
         self.rows.obs[at] = self._places[cell]  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -8,7 +8,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Obs, Reference, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Obs, Reference, Shelf, Split, TaskFamily
 from envs.meta.grid.floor_plan import ACTION_SPACE, FloorPlan, WalkShard, walk_to
 from envs.meta.kernels import split_choices
 from envs.meta.pictures import GOAL, Colour
@@ -62,7 +62,7 @@ class GridNavi(TaskFamily):
     """
 
     Config = GridNaviConfig
-    group = Group.grid
+    shelf = Shelf.grid
     config: GridNaviConfig
 
     def __init__(self, config: GridNaviConfig) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import EnvSpec, Group, Obs, Reference, TaskFamily
+from envs.base import EnvSpec, Obs, Reference, Shelf, TaskFamily
 from envs.meta.grid.pixel_room import (
     ACTION_SPACE,
     DOOR,
@@ -69,7 +69,7 @@ class KeyToDoor(TaskFamily):
     """
 
     Config = KeyToDoorConfig
-    group = Group.grid
+    shelf = Shelf.grid
     config: KeyToDoorConfig
 
     def __init__(self, config: KeyToDoorConfig) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Obs, Reference, Shard, Split, TaskFamily
-from envs.meta.kernels import index_of, settled_choices, split_draws
+from envs.base import EnvConfig, EnvSpec, Obs, Reference, Shard, Shelf, Split, TaskFamily
+from envs.meta.kernels import checked_choices, index_of, split_draws
 from envs.meta.pictures import DANGER, GOAL, GROUND, ROBOT, tiles
 from utils.options import option
 
@@ -63,7 +63,7 @@ class MetaFrozenLake(TaskFamily):
     """
 
     Config = MetaFrozenLakeConfig
-    group = Group.grid
+    shelf = Shelf.grid
     config: MetaFrozenLakeConfig
 
     def __init__(self, config: MetaFrozenLakeConfig) -> None:
@@ -130,7 +130,7 @@ class MetaFrozenLakeShard(Shard):
         """Walk over the ice."""
         at = index_of(slots, self._num_slots)
         last = self._size - 1
-        moves = MOVES[settled_choices(actions, slots, len(MOVES))]
+        moves = MOVES[checked_choices(actions, slots, len(MOVES))]
         position = np.minimum(np.maximum(self._position[at] + moves, 0), last)
         fell = self._hole[slots, self._size * position[:, 0] + position[:, 1]]
         if not self._ends:

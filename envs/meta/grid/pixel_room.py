@@ -13,7 +13,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.base import EnvConfig, Shard
-from envs.meta.kernels import index_of, settled_choices
+from envs.meta.kernels import checked_choices, index_of
 from envs.meta.pictures import tiles
 from utils.options import option
 from utils.seeding import uniforms
@@ -164,7 +164,7 @@ class PixelRoomShard(Shard, ABC):
 
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
         """Move, touch, let apples grow, and change rooms."""
-        choices = settled_choices(actions, slots, 4)
+        choices = checked_choices(actions, slots, 4)
         at = index_of(slots, self._num_slots)
         cells = self._room.reshape(-1)
         base, old = slots * CELLS, self._cell[at]

@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Obs, Reference, Shard, TaskFamily
-from envs.meta.kernels import index_of, settled_choices, split_choices
+from envs.base import EnvConfig, EnvSpec, Obs, Reference, Shard, Shelf, TaskFamily
+from envs.meta.kernels import checked_choices, index_of, split_choices
 from envs.meta.pictures import GOAL, GROUND, HINT, ROBOT, WALL, tiles
 from utils.options import option
 
@@ -80,7 +80,7 @@ class TMazePassive(TaskFamily):
     """
 
     Config: ClassVar[type[EnvConfig]] = TMazePassiveConfig
-    group = Group.grid
+    shelf = Shelf.grid
     config: TMazePassiveConfig
     oracle_length: ClassVar[int] = 0
     """o: cells between the cue and the start."""
@@ -171,7 +171,7 @@ class TMazeShard(Shard):
 
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
         """Move, unless into a wall."""
-        choices = settled_choices(actions, slots, 4)
+        choices = checked_choices(actions, slots, 4)
         at = index_of(slots, self._num_slots)
         x, y = self._x[at] + MOVES_X[choices], self._y[at] + MOVES_Y[choices]
         free = np.where(y == 0, (x >= 0) & (x <= self._junction), (x == self._junction) & (abs(y) == 1))

@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Obs, Reference, Shard, TaskFamily
-from envs.meta.kernels import index_of, settled_choices, split_choices
+from envs.base import EnvConfig, EnvSpec, Obs, Reference, Shard, Shelf, TaskFamily
+from envs.meta.kernels import checked_choices, index_of, split_choices
 from envs.meta.pictures import GOAL, GROUND, HINT, ROBOT, WALL, tiles
 from utils.options import OptionError, option
 from utils.seeding import episode_seeds, uniforms
@@ -73,7 +73,7 @@ class TMazeNoise(TaskFamily):
     """
 
     Config = TMazeNoiseConfig
-    group = Group.grid
+    shelf = Shelf.grid
     config: TMazeNoiseConfig
 
     def __init__(self, config: TMazeNoiseConfig) -> None:
@@ -137,7 +137,7 @@ class TMazeNoiseShard(Shard):
 
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
         """Move on, or choose the side."""
-        choices = settled_choices(actions, slots, 4)
+        choices = checked_choices(actions, slots, 4)
         at = index_of(slots, self._num_slots)
         end = self._cell[at] == self._last
         towards = np.where(choices == UP, 1, np.where(choices == DOWN, -1, 0))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import EnvSpec, Group, Obs, Reference, TaskFamily
+from envs.base import EnvSpec, Obs, Reference, Shelf, TaskFamily
 from envs.meta.grid.pixel_room import (
     ACTION_SPACE,
     COLOURED_DOOR,
@@ -72,7 +72,7 @@ class PassiveVisualMatch(TaskFamily):
     """
 
     Config = PassiveVisualMatchConfig
-    group = Group.grid
+    shelf = Shelf.grid
     config: PassiveVisualMatchConfig
 
     def __init__(self, config: PassiveVisualMatchConfig) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.meta.kernels import sum_columns
-from envs.meta.locomotion.mujoco_shard import At, Body, MujocoShard, Speeds
+from envs.meta.locomotion.mujoco_shard import Body, MujocoShard, SlotIndex, Speeds
 
 ANT = Body("ant.xml", frame_skip=5, noise=0.1, speeds=Speeds.normal)
 TORSO = 1
@@ -31,15 +31,15 @@ class AntShard(MujocoShard, ABC):
         super().__init__(num_slots, threads, body, dims=2, contacts=contacts)
         self._torso = self.batch.bind("xpos")[:, TORSO, :2]
 
-    def position(self, at: At) -> NDArray[np.float64]:
+    def position(self, at: SlotIndex) -> NDArray[np.float64]:
         return self._torso[at]
 
-    def clipped_forces(self, at: At) -> NDArray[np.float64]:
+    def clipped_forces(self, at: SlotIndex) -> NDArray[np.float64]:
         """[n, 84] `cfrc_ext`, lagged like the place, clipped to [-1, 1]."""
         forces = self.contact_forces(at)
         return np.minimum(np.maximum(forces, -1.0), 1.0).reshape(len(forces), FORCES)
 
-    def outside(self, at: At, heights: tuple[float, float]) -> NDArray[np.bool_]:
+    def outside(self, at: SlotIndex, heights: tuple[float, float]) -> NDArray[np.bool_]:
         """[n] whether the torso's present height is not within these."""
         height = self.qpos[at, 2]
         return (height < heights[0]) | (height > heights[1])

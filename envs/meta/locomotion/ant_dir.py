@@ -11,17 +11,17 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Reference, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Reference, Shelf, Split, TaskFamily
 from envs.meta.kernels import split_choices, split_uniforms, sum_columns
 from envs.meta.locomotion.ant import HEALTHY_Z, AntShard, contact_cost
-from envs.meta.locomotion.mujoco_shard import At
+from envs.meta.locomotion.mujoco_shard import SlotIndex
 from utils.options import option
 
 CONTROL_COST = 0.5
 ALIVE = 1.0
 
 
-class Variant(Enum):
+class AntDirVariant(Enum):
     """The directions: `legacy` -1 or +1 radian, `forward_backward` 0 or pi, `circle` any angle,
     `direction_2d` any unit vector.
     """
@@ -32,7 +32,7 @@ class Variant(Enum):
     direction_2d = "direction_2d"
 
 
-_DIRECTIONS = {Variant.legacy: (-1.0, 1.0), Variant.forward_backward: (0.0, math.pi)}
+_DIRECTIONS = {AntDirVariant.legacy: (-1.0, 1.0), AntDirVariant.forward_backward: (0.0, math.pi)}
 
 
 @dataclass
@@ -40,8 +40,8 @@ class AntDirConfig(EnvConfig):
     """Options of AntDir; the defaults are AntDir-v0 of VariBAD and pomdp-baselines."""
 
     family: str = "AntDir"
-    variant: Variant = option(
-        Variant.legacy,
+    variant: AntDirVariant = option(
+        AntDirVariant.legacy,
         "legacy: -1 or +1 radian; forward_backward: 0 or pi; circle: any angle; direction_2d: any unit vector",
     )
     contacts: bool = option(
@@ -78,7 +78,7 @@ class AntDir(TaskFamily):
     """
 
     Config = AntDirConfig
-    group = Group.locomotion
+    shelf = Shelf.locomotion
     config: AntDirConfig
 
     def __init__(self, config: AntDirConfig) -> None:
@@ -87,11 +87,12 @@ class AntDir(TaskFamily):
             name="AntDir",
             obs_space=spaces.Box(-np.inf, np.inf, (27,), np.float32),
             action_space=spaces.Box(-1.0, 1.0, (8,), np.float32),
-            task_dim=2 if config.variant is Variant.direction_2d else 1,
+            task_dim=2 if config.variant is AntDirVariant.direction_2d else 1,
             info_names=("velocity", "x", "y"),
             split=Split.shared if config.variant in _DIRECTIONS else Split.disjoint,
             reference=_REFERENCE
-            if (config.variant, config.contacts, config.max_episode_steps) == (Variant.legacy, False, 200)
+            if (config.variant, config.contacts, config.max_episode_steps)
+            == (AntDirVariant.legacy, False, 200)
             else None,
         )
 
@@ -99,7 +100,7 @@ class AntDir(TaskFamily):
         if self.config.variant in _DIRECTIONS:
             return split_choices(rng, n, _DIRECTIONS[self.config.variant], split)[:, None]
         angles = 2.0 * math.pi * split_uniforms(rng, (n, 1), split)
-        return _headings(angles) if self.config.variant is Variant.direction_2d else angles
+        return _headings(angles) if self.config.variant is AntDirVariant.direction_2d else angles
 
     def make_shard(self, num_slots: int, threads: int = 1) -> AntDirShard:
         return AntDirShard(num_slots, threads, self.config)
@@ -111,18 +112,24 @@ class AntDirShard(AntShard):
     def __init__(self, num_slots: int, threads: int, config: AntDirConfig) -> None:
         super().__init__(num_slots, threads, contacts=config.contacts)
         self._config = config
-        self._healthy_z = (0.0, HEALTHY_Z[1]) if config.variant is Variant.direction_2d else HEALTHY_Z
+        self._healthy_z = (0.0, HEALTHY_Z[1]) if config.variant is AntDirVariant.direction_2d else HEALTHY_Z
         self._direction = np.zeros((num_slots, 2))
 
     def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
-        self._direction[slots] = tasks if self._config.variant is Variant.direction_2d else _headings(tasks)
+        self._direction[slots] = (
+            tasks if self._config.variant is AntDirVariant.direction_2d else _headings(tasks)
+        )
 
-    def begin(self, at: At, position: NDArray[np.float64]) -> None:
+    def begin(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
         self.rows.info[at, 0] = 0.0
         self.rows.info[at, 1:] = position
 
     def score(
-        self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]
+        self,
+        at: SlotIndex,
+        ctrl: NDArray[np.float64],
+        position: NDArray[np.float64],
+        velocity: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         velocity *= self._direction[at]
         along = velocity[:, 0] + velocity[:, 1]
@@ -131,10 +138,10 @@ class AntDirShard(AntShard):
         reward = along - CONTROL_COST * sum_columns(ctrl * ctrl) + ALIVE
         return reward - contact_cost(self.clipped_forces(at)) if self._config.contacts else reward
 
-    def fallen(self, at: At) -> NDArray[np.bool_]:
+    def fallen(self, at: SlotIndex) -> NDArray[np.bool_]:
         return self.outside(at, self._healthy_z)
 
-    def observe(self, at: At, obs: NDArray[Any]) -> None:
+    def observe(self, at: SlotIndex, obs: NDArray[Any]) -> None:
         obs[at, :13] = self.qpos[at, 2:]
         obs[at, 13:] = self.qvel[at]
 

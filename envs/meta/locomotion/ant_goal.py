@@ -11,10 +11,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Reference, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Reference, Shelf, Split, TaskFamily
 from envs.meta.kernels import split_uniforms, sum_columns
 from envs.meta.locomotion.ant import ANT, FORCES, HEALTHY_Z, AntShard, contact_cost
-from envs.meta.locomotion.mujoco_shard import At
+from envs.meta.locomotion.mujoco_shard import SlotIndex
 from utils.options import OptionError, option
 
 RADII = (3.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.3)
@@ -22,7 +22,7 @@ RADII = (3.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.3)
 STANDARD_LEVEL = 4
 
 
-class Variant(Enum):
+class AntGoalVariant(Enum):
     """Where goals are and what a step is worth; see AntGoal."""
 
     dense = "dense"
@@ -34,21 +34,21 @@ class Variant(Enum):
 
 
 _CONTROL_COST = {
-    Variant.dense: 0.1,
-    Variant.sparse: 0.01,
-    Variant.level: 0.01,
-    Variant.semicircle: 0.1,
-    Variant.semicircle_sparse: 0.1,
-    Variant.circle: 0.5,
+    AntGoalVariant.dense: 0.1,
+    AntGoalVariant.sparse: 0.01,
+    AntGoalVariant.level: 0.01,
+    AntGoalVariant.semicircle: 0.1,
+    AntGoalVariant.semicircle_sparse: 0.1,
+    AntGoalVariant.circle: 0.5,
 }
 _RADIUS = {
-    Variant.dense: 0.75,
-    Variant.sparse: 0.75,
-    Variant.semicircle: 0.2,
-    Variant.semicircle_sparse: 0.2,
-    Variant.circle: 0.4,
+    AntGoalVariant.dense: 0.75,
+    AntGoalVariant.sparse: 0.75,
+    AntGoalVariant.semicircle: 0.2,
+    AntGoalVariant.semicircle_sparse: 0.2,
+    AntGoalVariant.circle: 0.4,
 }
-_SEMICIRCLES = (Variant.semicircle, Variant.semicircle_sparse)
+_SEMICIRCLES = (AntGoalVariant.semicircle, AntGoalVariant.semicircle_sparse)
 _STILL = replace(ANT, noise=0.0)
 
 
@@ -57,8 +57,8 @@ class AntGoalConfig(EnvConfig):
     """Options of AntGoal; the defaults are AntGoal-v0 of VariBAD and pomdp-baselines."""
 
     family: str = "AntGoal"
-    variant: Variant = option(
-        Variant.dense,
+    variant: AntGoalVariant = option(
+        AntGoalVariant.dense,
         "dense, sparse, level: goals within 3; semicircle, semicircle_sparse, circle: goals at distance 1",
     )
     level: int = option(
@@ -102,16 +102,20 @@ class AntGoal(TaskFamily):
     """
 
     Config = AntGoalConfig
-    group = Group.locomotion
+    shelf = Shelf.locomotion
     config: AntGoalConfig
 
     def __init__(self, config: AntGoalConfig) -> None:
         super().__init__(config)
-        if config.level != STANDARD_LEVEL and config.variant is not Variant.level:
+        if config.level != STANDARD_LEVEL and config.variant is not AntGoalVariant.level:
             raise OptionError(
                 f"AntGoal: level={config.level} is the radius of variant=level, and variant={config.variant.name} has its own."
             )
-        known = (config.variant, config.contacts, config.max_episode_steps) == (Variant.dense, False, 200)
+        known = (config.variant, config.contacts, config.max_episode_steps) == (
+            AntGoalVariant.dense,
+            False,
+            200,
+        )
         self.spec = EnvSpec(
             name="AntGoal",
             obs_space=spaces.Box(-np.inf, np.inf, (29 + FORCES if config.contacts else 29,), np.float32),
@@ -128,7 +132,11 @@ class AntGoal(TaskFamily):
         turns, areas = split_uniforms(rng, (2, n), split)
         angles = (math.pi if variant in _SEMICIRCLES else 2.0 * math.pi) * turns
         # The root makes the disc uniform: three quarters of its area are beyond half of its radius.
-        far = np.ones(n) if variant is Variant.circle or variant in _SEMICIRCLES else 3.0 * np.sqrt(areas)
+        far = (
+            np.ones(n)
+            if variant is AntGoalVariant.circle or variant in _SEMICIRCLES
+            else 3.0 * np.sqrt(areas)
+        )
         # math, not numpy: numpy's trigonometry may give other last bits for arrays of other lengths.
         goals = [
             (r * math.cos(angle), r * math.sin(angle))
@@ -151,33 +159,41 @@ class AntGoalShard(AntShard):
             contacts=config.contacts,
         )
         self._variant = config.variant
-        self._radius = RADII[config.level] if config.variant is Variant.level else _RADIUS[config.variant]
+        self._radius = (
+            RADII[config.level] if config.variant is AntGoalVariant.level else _RADIUS[config.variant]
+        )
         self._goal = np.zeros((num_slots, 2))
         self._contacts = config.contacts
 
     def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
         self._goal[slots] = tasks
 
-    def begin(self, at: At, position: NDArray[np.float64]) -> None:
+    def begin(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
         self._look(at, position)
 
     def score(
-        self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]
+        self,
+        at: SlotIndex,
+        ctrl: NDArray[np.float64],
+        position: NDArray[np.float64],
+        velocity: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         reward = self._worth(*self._look(at, position))
         reward -= _CONTROL_COST[self._variant] * sum_columns(ctrl * ctrl)
         return reward - contact_cost(self.clipped_forces(at)) if self._contacts else reward
 
-    def fallen(self, at: At) -> NDArray[np.bool_] | None:
-        return self.outside(at, HEALTHY_Z) if self._variant is Variant.circle else None
+    def fallen(self, at: SlotIndex) -> NDArray[np.bool_] | None:
+        return self.outside(at, HEALTHY_Z) if self._variant is AntGoalVariant.circle else None
 
-    def observe(self, at: At, obs: NDArray[Any]) -> None:
+    def observe(self, at: SlotIndex, obs: NDArray[Any]) -> None:
         obs[at, :15] = self.qpos[at]
         obs[at, 15:29] = self.qvel[at]
         if self._contacts:
             obs[at, 29:] = self.clipped_forces(at)
 
-    def _look(self, at: At, position: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _look(
+        self, at: SlotIndex, position: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The offset [n, 2] from the goal, and its length; writes info."""
         offset = position - self._goal[at]
         # Square roots are correctly rounded everywhere, unlike np.hypot, so the bits depend on nothing.
@@ -191,15 +207,15 @@ class AntGoalShard(AntShard):
     def _worth(self, offset: NDArray[np.float64], distance: NDArray[np.float64]) -> NDArray[np.float64]:
         """[n] the reward of being there, without costs."""
         match self._variant:
-            case Variant.dense | Variant.semicircle:
+            case AntGoalVariant.dense | AntGoalVariant.semicircle:
                 return -sum_columns(np.abs(offset))
-            case Variant.sparse:
+            case AntGoalVariant.sparse:
                 return np.where(distance <= self._radius, 1.0 - distance, -self._radius)
-            case Variant.level:
+            case AntGoalVariant.level:
                 return -np.minimum(distance, self._radius)
-            case Variant.semicircle_sparse:
+            case AntGoalVariant.semicircle_sparse:
                 return (distance <= self._radius).astype(np.float64)
-            case Variant.circle:
+            case AntGoalVariant.circle:
                 return 1.0 - distance
 
 

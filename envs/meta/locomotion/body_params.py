@@ -13,13 +13,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Reference, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Reference, Shelf, Split, TaskFamily
 from envs.meta.kernels import split_uniforms, sum_columns
 from envs.meta.locomotion import ant, humanoid_dir, rand_params
 from envs.meta.locomotion.ant import ANT
 from envs.meta.locomotion.cheetah import CHEETAH
 from envs.meta.locomotion.humanoid_dir import HUMANOID, centre_of_mass, flat, write_fields
-from envs.meta.locomotion.mujoco_shard import At, Body, MujocoShard
+from envs.meta.locomotion.mujoco_shard import Body, MujocoShard, SlotIndex
 from envs.meta.locomotion.rand_params import FASTEST, HOPPER, WALKER, Upright, powers
 from utils.options import OptionError, nearest, option
 
@@ -114,7 +114,7 @@ class BodyParams(TaskFamily):
     """
 
     Config = BodyParamsConfig
-    group = Group.locomotion
+    shelf = Shelf.locomotion
     config: BodyParamsConfig
 
     def __init__(self, config: BodyParamsConfig) -> None:
@@ -192,10 +192,10 @@ class BodyParamsShard(MujocoShard, ABC):
         self._down = np.zeros(num_slots, np.bool_)
 
     @abstractmethod
-    def down(self, at: At) -> NDArray[np.bool_]:
+    def down(self, at: SlotIndex) -> NDArray[np.bool_]:
         """[n] whether these robots have fallen."""
 
-    def contact_cost(self, at: At) -> NDArray[np.float64]:
+    def contact_cost(self, at: SlotIndex) -> NDArray[np.float64]:
         """[n] what the contacts of these robots cost."""
         raise NotImplementedError
 
@@ -215,12 +215,16 @@ class BodyParamsShard(MujocoShard, ABC):
             start += size
         self.batch.set_const(slots)
 
-    def begin(self, at: At, position: NDArray[np.float64]) -> None:
+    def begin(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
         self.rows.info[at, :1] = 0.0
         self.rows.info[at, 1:] = position
 
     def score(
-        self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]
+        self,
+        at: SlotIndex,
+        ctrl: NDArray[np.float64],
+        position: NDArray[np.float64],
+        velocity: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         self.rows.info[at, :1] = velocity
         self.rows.info[at, 1:] = position
@@ -230,21 +234,21 @@ class BodyParamsShard(MujocoShard, ABC):
             reward += self.stock.alive * ~down
         return reward - self.contact_cost(at) if self.contacts else reward
 
-    def fallen(self, at: At) -> NDArray[np.bool_]:
+    def fallen(self, at: SlotIndex) -> NDArray[np.bool_]:
         return self._down[at]
 
 
 class PlanarShard(BodyParamsShard):
     """Half cheetahs, hoppers and walkers."""
 
-    def position(self, at: At) -> NDArray[np.float64]:
+    def position(self, at: SlotIndex) -> NDArray[np.float64]:
         return self.qpos[at, :1]
 
-    def down(self, at: At) -> NDArray[np.bool_]:
+    def down(self, at: SlotIndex) -> NDArray[np.bool_]:
         assert self.stock.upright is not None
         return rand_params.fallen(self.stock.upright, self.qpos[at], self.qvel[at])
 
-    def observe(self, at: At, obs: NDArray[Any]) -> None:
+    def observe(self, at: SlotIndex, obs: NDArray[Any]) -> None:
         split, speeds = self.model.nq - 1, self.qvel[at]
         obs[at, :split] = self.qpos[at, 1:]
         obs[at, split:] = (
@@ -260,15 +264,15 @@ class FloatingShard(BodyParamsShard):
         self.seen = [self.qpos[:, 2:], self.qvel]
 
     @abstractmethod
-    def forces(self, at: At) -> NDArray[np.float64]:
+    def forces(self, at: SlotIndex) -> NDArray[np.float64]:
         """[n, 78] the contact forces that are observed and paid for."""
 
-    def down(self, at: At) -> NDArray[np.bool_]:
+    def down(self, at: SlotIndex) -> NDArray[np.bool_]:
         assert self.stock.upright is not None
         (low, high), height = self.stock.upright.height, self.qpos[at, 2]
         return (height <= low) | (height >= high)
 
-    def observe(self, at: At, obs: NDArray[Any]) -> None:
+    def observe(self, at: SlotIndex, obs: NDArray[Any]) -> None:
         write_fields(obs, at, 0, self.seen)
         if self.contacts:
             obs[at, self.stock.observed :] = self.forces(at)
@@ -281,13 +285,13 @@ class AntParamsShard(FloatingShard):
         super().__init__(*args, **options)
         self._torso = self.batch.bind("xpos")[:, ant.TORSO, :1]
 
-    def position(self, at: At) -> NDArray[np.float64]:
+    def position(self, at: SlotIndex) -> NDArray[np.float64]:
         return self._torso[at]
 
-    def forces(self, at: At) -> NDArray[np.float64]:
+    def forces(self, at: SlotIndex) -> NDArray[np.float64]:
         return np.minimum(np.maximum(flat(self.contact_forces(at)[:, 1:]), -1.0), 1.0)
 
-    def contact_cost(self, at: At) -> NDArray[np.float64]:
+    def contact_cost(self, at: SlotIndex) -> NDArray[np.float64]:
         return ant.contact_cost(self.forces(at))
 
 
@@ -309,13 +313,13 @@ class HumanoidParamsShard(FloatingShard):
             for name, skip in (("cinert", 10), ("cvel", 6), ("qfrc_actuator", 6))
         ]
 
-    def position(self, at: At) -> NDArray[np.float64]:
+    def position(self, at: SlotIndex) -> NDArray[np.float64]:
         return centre_of_mass(self._xipos[at], self._masses[at])[:, :1]
 
-    def forces(self, at: At) -> NDArray[np.float64]:
+    def forces(self, at: SlotIndex) -> NDArray[np.float64]:
         return flat(self.contact_forces(at)[:, 1:])
 
-    def contact_cost(self, at: At) -> NDArray[np.float64]:
+    def contact_cost(self, at: SlotIndex) -> NDArray[np.float64]:
         return humanoid_dir.contact_cost(self.forces(at))
 
 

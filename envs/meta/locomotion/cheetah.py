@@ -10,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.meta.kernels import sum_columns
-from envs.meta.locomotion.mujoco_shard import At, Body, MujocoShard, Speeds
+from envs.meta.locomotion.mujoco_shard import Body, MujocoShard, SlotIndex, Speeds
 
 CHEETAH = Body("half_cheetah.xml", frame_skip=5, noise=0.1, speeds=Speeds.normal)
 TORSO = 1
@@ -34,26 +34,30 @@ class CheetahShard(MujocoShard):
         self.task = np.zeros(num_slots)
 
     @abstractmethod
-    def worth(self, at: At, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+    def worth(self, at: SlotIndex, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
         """[n] the reward of running so fast, without costs; writes the first info, the velocity that matters."""
 
     def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
         self.task[slots] = tasks[:, 0]
 
-    def position(self, at: At) -> NDArray[np.float64]:
+    def position(self, at: SlotIndex) -> NDArray[np.float64]:
         return self.qpos[at, :1]
 
-    def begin(self, at: At, position: NDArray[np.float64]) -> None:
+    def begin(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
         self.rows.info[at] = 0.0
         self.rows.info[at, 1] = position[:, 0]
 
     def score(
-        self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]
+        self,
+        at: SlotIndex,
+        ctrl: NDArray[np.float64],
+        position: NDArray[np.float64],
+        velocity: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         self.rows.info[at, 1] = position[:, 0]
         return self.worth(at, velocity[:, 0]) - CONTROL_COST * sum_columns(ctrl * ctrl)
 
-    def observe(self, at: At, obs: NDArray[Any]) -> None:
+    def observe(self, at: SlotIndex, obs: NDArray[Any]) -> None:
         obs[at, :8] = self.qpos[at, 1:]
         obs[at, 8:17] = self.qvel[at]
         obs[at, 17:] = self.torso[at]

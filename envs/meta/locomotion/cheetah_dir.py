@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Reference, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Reference, Shelf, Split, TaskFamily
 from envs.meta.kernels import split_choices
 from envs.meta.locomotion.cheetah import ACTION_SPACE, OBS_SPACE, CheetahShard
-from envs.meta.locomotion.mujoco_shard import At
+from envs.meta.locomotion.mujoco_shard import SlotIndex
 
 DIRECTIONS = (-1.0, 1.0)
 
@@ -44,7 +44,7 @@ class CheetahDir(TaskFamily):
     """
 
     Config = CheetahDirConfig
-    group = Group.locomotion
+    shelf = Shelf.locomotion
     config: CheetahDirConfig
 
     def __init__(self, config: CheetahDirConfig) -> None:
@@ -69,7 +69,7 @@ class CheetahDir(TaskFamily):
 class CheetahDirShard(CheetahShard):
     """Slots of CheetahDir."""
 
-    def worth(self, at: At, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+    def worth(self, at: SlotIndex, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
         along = self.task[at] * velocity
         self.rows.info[at, 0] = along
         return along

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Reference, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Reference, Shelf, Split, TaskFamily
 from envs.meta.kernels import split_choices
 from envs.meta.locomotion.cheetah import ACTION_SPACE, OBS_SPACE
 from envs.meta.locomotion.cheetah_dir import DIRECTIONS, CheetahDirShard
-from envs.meta.locomotion.mujoco_shard import At
+from envs.meta.locomotion.mujoco_shard import SlotIndex
 from utils.options import option
 
 
@@ -51,7 +51,7 @@ class CheetahDirSparse(TaskFamily):
     """
 
     Config = CheetahDirSparseConfig
-    group = Group.locomotion
+    shelf = Shelf.locomotion
     config: CheetahDirSparseConfig
 
     def __init__(self, config: CheetahDirSparseConfig) -> None:
@@ -81,7 +81,7 @@ class CheetahDirSparseShard(CheetahDirShard):
         super().__init__(num_slots, threads)
         self._threshold = threshold
 
-    def worth(self, at: At, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+    def worth(self, at: SlotIndex, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
         x = self.torso[at, 0]
         self.rows.info[at, 2] = self.task[at] * x >= self._threshold
         return np.where(np.abs(x) >= self._threshold, super().worth(at, velocity), 0.0)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Reference, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Reference, Shelf, Split, TaskFamily
 from envs.meta.kernels import split_uniforms
 from envs.meta.locomotion.cheetah import ACTION_SPACE, OBS_SPACE, CheetahShard
-from envs.meta.locomotion.mujoco_shard import At
+from envs.meta.locomotion.mujoco_shard import SlotIndex
 from utils.options import option
 
 
@@ -44,7 +44,7 @@ class HalfCheetahVel(TaskFamily):
     """
 
     Config = HalfCheetahVelConfig
-    group = Group.locomotion
+    shelf = Shelf.locomotion
     config: HalfCheetahVelConfig
 
     def __init__(self, config: HalfCheetahVelConfig) -> None:
@@ -71,7 +71,7 @@ class HalfCheetahVel(TaskFamily):
 class HalfCheetahVelShard(CheetahShard):
     """Slots of HalfCheetahVel."""
 
-    def worth(self, at: At, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+    def worth(self, at: SlotIndex, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
         self.rows.info[at, 0] = velocity
         return -np.abs(velocity - self.task[at])
 

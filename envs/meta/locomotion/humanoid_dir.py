@@ -10,9 +10,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Reference, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Reference, Shelf, Split, TaskFamily
 from envs.meta.kernels import split_uniforms, sum_columns
-from envs.meta.locomotion.mujoco_shard import At, Body, MujocoShard, Speeds
+from envs.meta.locomotion.mujoco_shard import Body, MujocoShard, SlotIndex, Speeds
 from utils.options import option
 
 HUMANOID = Body("humanoid.xml", frame_skip=5, noise=0.01, speeds=Speeds.uniform)
@@ -63,7 +63,7 @@ class HumanoidDir(TaskFamily):
     """
 
     Config = HumanoidDirConfig
-    group = Group.locomotion
+    shelf = Shelf.locomotion
     config: HumanoidDirConfig
 
     def __init__(self, config: HumanoidDirConfig) -> None:
@@ -103,15 +103,19 @@ class HumanoidDirShard(MujocoShard):
     def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
         self._direction[slots] = tasks
 
-    def position(self, at: At) -> NDArray[np.float64]:
+    def position(self, at: SlotIndex) -> NDArray[np.float64]:
         return centre_of_mass(self._xipos[at], self._masses)
 
-    def begin(self, at: At, position: NDArray[np.float64]) -> None:
+    def begin(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
         self.rows.info[at, 0] = 0.0
         self.rows.info[at, 1:] = position
 
     def score(
-        self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]
+        self,
+        at: SlotIndex,
+        ctrl: NDArray[np.float64],
+        position: NDArray[np.float64],
+        velocity: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         velocity *= self._direction[at]
         along = velocity[:, 0] + velocity[:, 1]
@@ -120,11 +124,11 @@ class HumanoidDirShard(MujocoShard):
         reward = FORWARD * along - CONTROL_COST * sum_columns(ctrl * ctrl) + ALIVE
         return reward - contact_cost(self.contact_forces(at)) if self._contacts else reward
 
-    def fallen(self, at: At) -> NDArray[np.bool_]:
+    def fallen(self, at: SlotIndex) -> NDArray[np.bool_]:
         height = self.qpos[at, 2]
         return (height < HEALTHY_Z[0]) | (height > HEALTHY_Z[1])
 
-    def observe(self, at: At, obs: NDArray[Any]) -> None:
+    def observe(self, at: SlotIndex, obs: NDArray[Any]) -> None:
         obs[at, :22] = self.qpos[at, 2:]
         obs[at, 22:45] = self.qvel[at]
         write_fields(obs, at, 45, self._seen)
@@ -150,7 +154,7 @@ def flat(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values.reshape(len(values), -1)
 
 
-def write_fields(obs: NDArray[Any], at: At, start: int, fields: list[NDArray[np.float64]]) -> None:
+def write_fields(obs: NDArray[Any], at: SlotIndex, start: int, fields: list[NDArray[np.float64]]) -> None:
     """Write these numbers into the observation, from column `start` on."""
     for field in fields:
         stop = start + field.shape[1]

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.base import Shard, SlotError
-from envs.meta.kernels import index_of, settled_actions
+from envs.meta.kernels import clipped_actions, index_of
 from utils.options import OptionError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _INSTALL = "Install EGL or OSMesa (Debian: libegl1, libosmesa6) and set MUJOCO_G
 
 _log = logging.getLogger(__name__)
 
-At = NDArray[np.int64] | slice
+SlotIndex = NDArray[np.int64] | slice
 
 
 class Speeds(Enum):
@@ -118,26 +118,30 @@ class MujocoShard(Shard, ABC):
         """
 
     @abstractmethod
-    def position(self, at: At) -> NDArray[np.float64]:
+    def position(self, at: SlotIndex) -> NDArray[np.float64]:
         """[n, dims] the position whose change is the velocity."""
 
     @abstractmethod
     def score(
-        self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]
+        self,
+        at: SlotIndex,
+        ctrl: NDArray[np.float64],
+        position: NDArray[np.float64],
+        velocity: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         """[n] the reward of a step; writes info. `ctrl` are the torques as the model takes them, `velocity`
         [n, dims].
         """
 
-    def fallen(self, at: At) -> NDArray[np.bool_] | None:
+    def fallen(self, at: SlotIndex) -> NDArray[np.bool_] | None:
         """[n] whether the episode ends here; None for robots that cannot fall."""
         return None
 
     @abstractmethod
-    def observe(self, at: At, obs: NDArray[Any]) -> None:
+    def observe(self, at: SlotIndex, obs: NDArray[Any]) -> None:
         """Write the observation of these slots into `obs[at]`."""
 
-    def begin(self, at: At, position: NDArray[np.float64]) -> None:
+    def begin(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
         """Write the info of a start, where there is any that is not 0."""
         self.rows.info[at] = 0.0
 
@@ -160,7 +164,7 @@ class MujocoShard(Shard, ABC):
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
         """A few frames of these robots."""
         at = index_of(slots, self.num_slots)
-        ctrl = settled_actions(actions, slots)
+        ctrl = clipped_actions(actions, slots)
         if self._gain is not None:
             ctrl *= self._gain
         self._ctrl[at] = ctrl
@@ -177,7 +181,7 @@ class MujocoShard(Shard, ABC):
         else:
             self._account(at, ctrl, None)
 
-    def _account(self, at: At, ctrl: NDArray[np.float64], diverged: NDArray[np.bool_] | None) -> None:
+    def _account(self, at: SlotIndex, ctrl: NDArray[np.float64], diverged: NDArray[np.bool_] | None) -> None:
         """Write the rows of a step that has been made."""
         position, before = self.position(at), self._before[at]
         if diverged is not None:
@@ -202,21 +206,21 @@ class MujocoShard(Shard, ABC):
         assert isinstance(self.rows.obs, np.ndarray)
         return self.rows.obs
 
-    def _settle(self, at: At) -> NDArray[np.bool_]:
+    def _settle(self, at: SlotIndex) -> NDArray[np.bool_]:
         """[n] which of these slots have diverged; their states, which nobody will step, are made finite."""
         sound = (np.abs(self.qpos[at]) < HUGE).all(axis=1) & (np.abs(self.qvel[at]) < HUGE).all(axis=1)
         for field in (self.qpos, self.qvel):
             field[at] = np.clip(np.nan_to_num(field[at]), -HUGE, HUGE)
         return self._divergences[at].any(axis=1) | ~sound
 
-    def contact_forces(self, at: At) -> NDArray[np.float64]:
+    def contact_forces(self, at: SlotIndex) -> NDArray[np.float64]:
         """[n, bodies, 6] `cfrc_ext` as of the last evaluation of the physics, as stale as every derived
         field; 0 for a diverged slot.
         """
         assert self._forces is not None, "built without contacts"
         return self._forces[at]
 
-    def _read_forces(self, at: At, diverged: NDArray[np.bool_] | None) -> None:
+    def _read_forces(self, at: SlotIndex, diverged: NDArray[np.bool_] | None) -> None:
         """Ask MuJoCo for the contact forces of these slots."""
         forces, data, model = self._forces, self._scratch, self.model
         if forces is None or data is None:

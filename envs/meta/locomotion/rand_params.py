@@ -10,9 +10,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Reference, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Reference, Shelf, Split, TaskFamily
 from envs.meta.kernels import split_uniforms, sum_columns
-from envs.meta.locomotion.mujoco_shard import At, Body, MujocoShard, Speeds
+from envs.meta.locomotion.mujoco_shard import Body, MujocoShard, SlotIndex, Speeds
 
 FASTEST = 10.0
 """Speeds are observed up to this."""
@@ -89,7 +89,7 @@ def fallen(upright: Upright, qpos: NDArray[np.float64], qvel: NDArray[np.float64
 class RandParams(TaskFamily):
     """What the two families of randomised parameters share: all but the robot, its docstring and its scores."""
 
-    group = Group.locomotion
+    shelf = Shelf.locomotion
     robot: ClassVar[Planar]
     reference: ClassVar[Reference]
 
@@ -133,24 +133,28 @@ class RandParamsShard(MujocoShard):
             self.fields[name][slots] = stock * powers(base, exponents).reshape(-1, *stock.shape)
             start += stock.size
 
-    def position(self, at: At) -> NDArray[np.float64]:
+    def position(self, at: SlotIndex) -> NDArray[np.float64]:
         return self.qpos[at, :1]
 
-    def begin(self, at: At, position: NDArray[np.float64]) -> None:
+    def begin(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
         self.rows.info[at, :1] = 0.0
         self.rows.info[at, 1:] = position
 
     def score(
-        self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]
+        self,
+        at: SlotIndex,
+        ctrl: NDArray[np.float64],
+        position: NDArray[np.float64],
+        velocity: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         self.rows.info[at, :1] = velocity
         self.rows.info[at, 1:] = position
         return velocity[:, 0] + self.ALIVE - self.CONTROL_COST * sum_columns(ctrl * ctrl)
 
-    def fallen(self, at: At) -> NDArray[np.bool_]:
+    def fallen(self, at: SlotIndex) -> NDArray[np.bool_]:
         return fallen(self._robot.upright, self.qpos[at], self.qvel[at])
 
-    def observe(self, at: At, obs: NDArray[Any]) -> None:
+    def observe(self, at: SlotIndex, obs: NDArray[Any]) -> None:
         split = self.model.nq - 1
         obs[at, :split] = self.qpos[at, 1:]
         obs[at, split:] = np.minimum(np.maximum(self.qvel[at], -FASTEST), FASTEST)

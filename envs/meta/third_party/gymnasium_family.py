@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium.envs import registration
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Shelf, Split, TaskFamily
 from envs.interop.gymnasium_shard import GymShard, MakeEnv, TaskSetter, built_env, close_env, told
 from envs.interop.spaces import ActionWriter, ObsReader, SpaceError
 from envs.meta.kernels import check_split
@@ -98,7 +98,7 @@ class GymnasiumFamily(TaskFamily):
     """
 
     Config = GymnasiumConfig
-    group = Group.partner
+    shelf = Shelf.third_party
     config: GymnasiumConfig
 
     def __init__(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from importlib.util import find_spec
 
-from envs.base import Group, TaskFamily
+from envs.base import Shelf, TaskFamily
 
 FIRST_WITH_BATCH = (3, 17)
 """The MuJoCo version that brought mujoco.batch."""
@@ -21,7 +21,7 @@ def missing(family: type[TaskFamily]) -> str | None:
             f"{name} needs the package {family.package}, which is not installed: "
             f"pip install -r requirements-{family.package}.txt, in an environment of its own."
         )
-    if family.group is Group.locomotion:
+    if family.shelf is Shelf.locomotion:
         found = version("mujoco")
         if tuple(int(part) for part in found.split(".")[:2]) < FIRST_WITH_BATCH:
             return f"{name} needs mujoco.batch, which MuJoCo has since {'.'.join(map(str, FIRST_WITH_BATCH))}, and installed is mujoco {found}."

@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Obs, Reference, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Obs, Reference, Shelf, Split, TaskFamily
 from envs.interop.gymnasium_shard import GymShard, TaskSetter, close_env
 from envs.interop.spaces import ActionWriter, ObsReader
 from envs.meta.kernels import check_split
@@ -128,7 +128,7 @@ class MetaWorld(TaskFamily):
     """
 
     Config = MetaWorldConfig
-    group = Group.partner
+    shelf = Shelf.third_party
     package = "metaworld"
     config: MetaWorldConfig
 

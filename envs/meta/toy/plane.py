@@ -11,7 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.base import Obs, Shard
-from envs.meta.kernels import index_of, settled_actions
+from envs.meta.kernels import clipped_actions, index_of
 from envs.meta.pictures import GOAL, ROBOT, discs
 
 STEP = 0.1
@@ -63,7 +63,7 @@ class PlaneShard(Shard, ABC):
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
         """Move the points."""
         at = index_of(slots, self._num_slots)
-        position = settled_actions(actions, slots)
+        position = clipped_actions(actions, slots)
         position *= STEP
         position += self._position[at]
         position += self.drift(at)

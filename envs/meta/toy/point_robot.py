@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Obs, Reference, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Obs, Reference, Shelf, Split, TaskFamily
 from envs.meta.kernels import split_uniforms
 from envs.meta.toy.plane import ACTION_SPACE, INFO_NAMES, OBS_SPACE, PlaneShard, on_circle, towards
 from utils.options import OptionError, option
@@ -40,7 +40,7 @@ class Arcs(Enum):
     sides = "sides"
 
 
-class Start(Enum):
+class PointStart(Enum):
     """Where an episode starts: `fixed` at (0, 0), `random` uniform in [-1.5, 1.5] x [-0.5, 1.5], `square`
     uniform in [-1, 1] x [-1, 1].
     """
@@ -105,8 +105,8 @@ class PointRobotConfig(EnvConfig):
         PointReward.sparse,
         "sparse: 1 in the goal; sparse_distance: 1 - distance in the goal; dense: -distance",
     )
-    start: Start = option(
-        Start.random,
+    start: PointStart = option(
+        PointStart.random,
         "fixed: (0, 0); random: in [-1.5, 1.5] x [-0.5, 1.5]; square: in [-1, 1] x [-1, 1], anew in every episode",
     )
     radius: float = option(0.2, "how near to the goal is in the goal", above=0, high=1)
@@ -127,14 +127,14 @@ class PointRobot(TaskFamily):
     start=random, H=60, k=2; there with fixed lists of 80 and 20 tasks, here num_train_tasks=80);
     SparsePointEnv of VariBAD (reward=sparse_distance, start=fixed, H=100, k=3); sparse-point-robot of PEARL
     (start=fixed, H=20, reward=dense as it trains and reward=sparse as it tests; its goals:
-    `published_tasks`); PointRobot-v0 of pomdp-baselines (goals=square, start=square, reward=dense, H=60); the
+    `published_goals`); PointRobot-v0 of pomdp-baselines (goals=square, start=square, reward=dense, H=60); the
     circles of qrico64 (goals=circle, reward=dense, H=60, with wind=fixed, episode or step; circle_down_up is
     arcs=down_up, circle_left_right_up_down is arcs=sides, circle_1_2 is test_circle_radius=2; there fixed
     lists of evenly spaced goals in tests, here goals drawn on the same arcs). All of them with radius=0.2.
     """
 
     Config = PointRobotConfig
-    group = Group.toy
+    shelf = Shelf.toy
     config: PointRobotConfig
 
     def __init__(self, config: PointRobotConfig) -> None:
@@ -205,9 +205,9 @@ class PointRobotShard(PlaneShard):
         super().reset(slots, tasks, seeds)
 
     def start(self, seeds: NDArray[np.uint64]) -> NDArray[np.float64]:
-        if self._start is Start.fixed:
+        if self._start is PointStart.fixed:
             return np.zeros((len(seeds), 2))
-        if self._start is Start.square:
+        if self._start is PointStart.square:
             return uniforms(seeds, 2) * 2.0 - 1.0
         return uniforms(seeds, 2) * (3.0, 2.0) + (-1.5, -0.5)
 
@@ -236,7 +236,7 @@ def gusts(turns: NDArray[np.float64]) -> NDArray[np.float64]:
     return on_circle(2.0 * math.pi * turns, GUST)
 
 
-def published_tasks(n: int = 100) -> NDArray[np.float64]:
+def published_goals(n: int = 100) -> NDArray[np.float64]:
     """[n, 2] the goals that PEARL's results were made with: evenly spaced from (1, 0) to (-1, 0), both of
     them included.
     """
@@ -254,16 +254,16 @@ _CIRCLE = {"goals": Goals.circle, "reward": PointReward.dense}
 _REFERENCES: list[tuple[dict[str, Any], Reference]] = [
     ({}, Reference(oracle=51.8, random=1.2)),
     (
-        {"reward": PointReward.sparse_distance, "start": Start.fixed, "max_episode_steps": 100},
+        {"reward": PointReward.sparse_distance, "start": PointStart.fixed, "max_episode_steps": 100},
         Reference(oracle=93.4, random=0.6),
     ),
     (
-        {"reward": PointReward.dense, "start": Start.fixed, "max_episode_steps": 20},
+        {"reward": PointReward.dense, "start": PointStart.fixed, "max_episode_steps": 20},
         Reference(oracle=-3.8, random=-20.4),
     ),
-    ({"start": Start.fixed, "max_episode_steps": 20}, Reference(oracle=13.6, random=0.0)),
+    ({"start": PointStart.fixed, "max_episode_steps": 20}, Reference(oracle=13.6, random=0.0)),
     (
-        {"goals": Goals.square, "start": Start.square, "reward": PointReward.dense},
+        {"goals": Goals.square, "start": PointStart.square, "reward": PointReward.dense},
         Reference(oracle=-5.3, random=-67.5),
     ),
     (_CIRCLE, Reference(oracle=-9.4, random=-86.6)),
@@ -273,7 +273,7 @@ _REFERENCES: list[tuple[dict[str, Any], Reference]] = [
     ({**_CIRCLE, "wind": PointWind.fixed}, Reference(oracle=-12.2, random=-137.8)),
     ({**_CIRCLE, "wind": PointWind.episode}, Reference(oracle=-13.4, random=-126.1)),
     ({**_CIRCLE, "wind": PointWind.step}, Reference(oracle=-12.0, random=-87.8)),
-    ({"start": Start.fixed, "max_episode_steps": 20, "radius": 0.4}, Reference(oracle=15.4, random=0.0)),
+    ({"start": PointStart.fixed, "max_episode_steps": 20, "radius": 0.4}, Reference(oracle=15.4, random=0.0)),
 ]
 """Returns of one episode with the published settings, and with the demo's (last), measured over 20,000 tasks
 with `oracle_action` and with uniform actions.

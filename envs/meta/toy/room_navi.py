@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Obs, Reference, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Obs, Reference, Shelf, Split, TaskFamily
 from envs.meta.grid.floor_plan import ACTION_SPACE, FloorPlan, WalkShard, walk_to
 from envs.meta.kernels import split_choices
 from envs.meta.pictures import GOAL, HINT, Colour
@@ -52,7 +52,7 @@ class RoomNavi(TaskFamily):
     """
 
     Config = RoomNaviConfig
-    group = Group.toy
+    shelf = Shelf.toy
     config: RoomNaviConfig
 
     def __init__(self, config: RoomNaviConfig) -> None:

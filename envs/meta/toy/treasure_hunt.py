@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Obs, Reference, Shard, Split, TaskFamily
-from envs.meta.kernels import index_of, settled_actions, split_uniforms
+from envs.base import EnvConfig, EnvSpec, Obs, Reference, Shard, Shelf, Split, TaskFamily
+from envs.meta.kernels import clipped_actions, index_of, split_uniforms
 from envs.meta.pictures import DANGER, GOAL, HINT, ROBOT, discs
 from envs.meta.toy.plane import ACTION_SPACE, STEP, on_circle, towards
 from utils.options import option
@@ -52,7 +52,7 @@ class TreasureHunt(TaskFamily):
     """
 
     Config = TreasureHuntConfig
-    group = Group.toy
+    shelf = Shelf.toy
     config: TreasureHuntConfig
 
     def __init__(self, config: TreasureHuntConfig) -> None:
@@ -108,7 +108,7 @@ class TreasureHuntShard(Shard):
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
         """Move, within the edges."""
         at = index_of(slots, self._num_slots)
-        position = self._position[at] + STEP * settled_actions(actions, slots)
+        position = self._position[at] + STEP * clipped_actions(actions, slots)
         np.minimum(np.maximum(position, -EDGE), EDGE, out=position)
         self._position[at] = position
         from_top, distance = self._write(at, position)

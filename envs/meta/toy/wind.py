@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Group, Obs, Reference, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Obs, Reference, Shelf, Split, TaskFamily
 from envs.meta.kernels import split_uniforms
 from envs.meta.toy.plane import ACTION_SPACE, INFO_NAMES, OBS_SPACE, PlaneShard, towards
 from utils.options import option
@@ -36,12 +36,12 @@ class Wind(TaskFamily):
     0.03 of the goal (0, 1), else 0, of the position after the step. H=75, k=1. The episode never ends by
     itself. Info: distance to the goal, success (in the goal now). No quantity lags.
 
-    Published as Wind-v0 of pomdp-baselines, with 60 fixed tasks (`published_tasks`), of which a run took 40
+    Published as Wind-v0 of pomdp-baselines, with 60 fixed tasks (`published_winds`), of which a run took 40
     to train and 20 to test; here num_train_tasks=40 gives as many. The splits are disjoint.
     """
 
     Config = WindConfig
-    group = Group.toy
+    shelf = Shelf.toy
     config: WindConfig
 
     def __init__(self, config: WindConfig) -> None:
@@ -84,7 +84,7 @@ class WindShard(PlaneShard):
         return inside
 
 
-def published_tasks() -> NDArray[np.float64]:
+def published_winds() -> NDArray[np.float64]:
     """[60, 2] the winds that the published results were made with: numpy's legacy stream of seed 1337, x and
     y in turn.
 

@@ -109,31 +109,31 @@ WRONG: dict[str, tuple[Callable[[ParallelEnvManager], object], str]] = {
     ),
     "no slots": (lambda manager: manager.reset(slots=[]), "reset got no slots"),
     "slot that is a fraction": (
-        lambda manager: manager.reset(slots=[0.7]),
+        lambda manager: manager.reset(slots=[0.7]),  # pyright: ignore[reportArgumentType]
         "A slot is a whole number, not 0.7",
-    ),  # pyright: ignore[reportArgumentType]
+    ),
     "mask of slots": (
         lambda manager: manager.reset(slots=[True, False, False, True]),
         "A slot is a whole number, not True",
     ),
     "mask of slots as an array": (
-        lambda manager: manager.reset(slots=np.arange(4) > 2),
+        lambda manager: manager.reset(slots=np.arange(4) > 2),  # pyright: ignore[reportArgumentType]
         "A slot is a whole number, not .*False",
-    ),  # pyright: ignore[reportArgumentType]
+    ),
     "a slot alone": (lambda manager: manager.reset(slots=2), "slots=2 must be a sequence"),  # pyright: ignore[reportArgumentType]
     "slot to start that is a fraction": (
-        lambda manager: manager.step(STILL, {0.7: Start(np.zeros(2), 1)}),
+        lambda manager: manager.step(STILL, {0.7: Start(np.zeros(2), 1)}),  # pyright: ignore[reportArgumentType]
         "A slot is a whole number",
-    ),  # pyright: ignore[reportArgumentType]
+    ),
     "slot to draw that is a fraction": (
-        lambda manager: manager.render(0.5),
+        lambda manager: manager.render(0.5),  # pyright: ignore[reportArgumentType]
         "A slot is a whole number, not 0.5",
-    ),  # pyright: ignore[reportArgumentType]
+    ),
     "unknown slot to ask about": (lambda manager: manager.info_of(9), "There is no slot 9; there are 0 to 3"),
     "seed that is a fraction": (
-        lambda manager: manager.reset(seeds=[0.5, 1, 2, 3]),
+        lambda manager: manager.reset(seeds=[0.5, 1, 2, 3]),  # pyright: ignore[reportArgumentType]
         "The seed of a trial is a whole number, not 0.5",
-    ),  # pyright: ignore[reportArgumentType]
+    ),
     "seed that is a truth value": (
         lambda manager: manager.reset(seeds=[True, 1, 2, 3]),
         "The seed of a trial is a whole number, not True",
@@ -146,17 +146,17 @@ WRONG: dict[str, tuple[Callable[[ParallelEnvManager], object], str]] = {
         "A task of Counting is made of real numbers, not of <U1",
     ),  # pyright: ignore[reportArgumentType]
     "start that is none": (
-        lambda manager: manager.step(STILL, {0: 3}),
+        lambda manager: manager.step(STILL, {0: 3}),  # pyright: ignore[reportArgumentType]
         r"begins with a Start\(task, seed\), not with 3",
-    ),  # pyright: ignore[reportArgumentType]
+    ),
     "start with a seed that is a fraction": (
-        lambda manager: manager.step(STILL, {0: Start(np.zeros(2), 0.5)}),
+        lambda manager: manager.step(STILL, {0: Start(np.zeros(2), 0.5)}),  # pyright: ignore[reportArgumentType]
         "whole number, not 0.5",
-    ),  # pyright: ignore[reportArgumentType]
+    ),
     "command that is no pair": (
-        lambda manager: manager.remotes[0].send("reset"),
+        lambda manager: manager.remotes[0].send("reset"),  # pyright: ignore[reportArgumentType]
         "A command is a pair, .* not 'reset'",
-    ),  # pyright: ignore[reportArgumentType]
+    ),
     "command without payload": (lambda manager: manager.remotes[0].send(("step",)), "A command is a pair"),  # pyright: ignore[reportArgumentType]
     "reset with a number": (
         lambda manager: manager.remotes[0].send(("reset", 5)),

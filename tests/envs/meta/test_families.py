@@ -17,7 +17,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
-from envs.base import Group, SlotError, Split, TaskFamily
+from envs.base import Shelf, SlotError, Split, TaskFamily
 from envs.meta import FAMILIES
 from envs.meta.make_env import make_env
 from tests.envs.meta.played import (
@@ -89,7 +89,7 @@ def test_what_a_family_reports_is_consistent(family: TaskFamily):
 
 def test_every_family_says_on_which_shelf_it_stands_and_in_which_version():
     for name, kind in FAMILIES.items():
-        assert isinstance(kind.group, Group) and kind.version >= 1
+        assert isinstance(kind.shelf, Shelf) and kind.version >= 1
         assert f"Retrial/{name}-v{kind.version}" in gymnasium.registry
 
 

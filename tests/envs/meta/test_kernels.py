@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from envs.meta.kernels import index_of, settled_actions, split_choices, split_draws, split_uniforms
+from envs.meta.kernels import clipped_actions, index_of, split_choices, split_draws, split_uniforms
 
 
 def test_all_slots_are_a_view_and_some_are_themselves():
@@ -16,7 +16,7 @@ def test_all_slots_are_a_view_and_some_are_themselves():
 
 def test_actions_are_clipped_copies_in_float64():
     actions = np.array([[-2.0, 0.25], [np.inf, -np.inf]], np.float32)
-    settled = settled_actions(actions, np.arange(2))
+    settled = clipped_actions(actions, np.arange(2))
     assert settled.dtype == np.float64
     assert settled.tolist() == [[-1.0, 0.25], [1.0, -1.0]]
     assert actions[0, 0] == -2.0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from envs.meta.make_env import make_env, make_family, make_parallel_env
-from envs.meta.toy.point_robot import PointRobotConfig, Start
+from envs.meta.toy.point_robot import PointRobotConfig, PointStart
 from envs.trial import VariBadWrapper
 from utils.options import OptionError
 
@@ -97,7 +97,7 @@ def test_none_takes_the_familys_number_of_episodes():
 def test_options_reach_the_family_by_their_config_names():
     family = make_family("PointRobot", start="fixed", radius=0.4)
     assert isinstance(family.config, PointRobotConfig)
-    assert (family.config.start, family.config.radius) == (Start.fixed, 0.4)
+    assert (family.config.start, family.config.radius) == (PointStart.fixed, 0.4)
     assert make_family(family.config).config is family.config
     with pytest.raises(OptionError, match="not both"):
         make_family(family.config, radius=0.1)

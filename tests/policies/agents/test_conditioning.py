@@ -13,7 +13,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from policies.agents.actions import actions_of
-from policies.agents.base import Activation, AgentConfig, Arch, Conditioning, Seen
+from policies.agents.base import Activation, AgentConfig, Arch, Conditioning, Features
 from policies.agents.conditioning import MLP, FiLM, Generated, HeadSizes, Hypernetwork, Join, net_of, problems
 from policies.agents.heads import (
     DeterministicHead,
@@ -56,11 +56,11 @@ def sizes_of(conditioning: Conditioning, **changes: Any) -> HeadSizes:
     )
 
 
-def some(rows: int = 7) -> tuple[Seen, Tensor]:
-    return Seen(torch.randn(rows, 5), torch.randn(rows, 3)), torch.randn(rows, 2)
+def some(rows: int = 7) -> tuple[Features, Tensor]:
+    return Features(torch.randn(rows, 5), torch.randn(rows, 3)), torch.randn(rows, 2)
 
 
-def outputs(head: nn.Module, seen: Seen, action: Tensor) -> Tensor:
+def outputs(head: nn.Module, seen: Features, action: Tensor) -> Tensor:
     """[..., rows]-shaped numbers of any head, before they are a distribution."""
     read = head.get_submodule("join")(seen, action if isinstance(head, QHead) else None)
     nets = head.nets if isinstance(head, (QHead, QOfChoicesHead)) else [head.get_submodule("net")]
@@ -159,11 +159,11 @@ def test_film_by_hand(activation: Activation) -> None:
         net.weight.copy_(
             torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 1.0], [-1.0, 0.0], [0.5, 0.0], [0.0, -1.0]])
         )
-    bend = torch.relu if activation is Activation.relu else torch.tanh
+    activate = torch.relu if activation is Activation.relu else torch.tanh
     f1, f2, x = torch.tensor([0.3, -0.4]), torch.tensor([-0.2, 0.1]), torch.tensor([0.7, -0.6])
-    a = bend((1 + f1) * (x + 0.5) + f2)
-    b = bend((1 + 2 * f2) * (-2 * x) - f1)
-    c = bend((1 + 0.5 * f1) * (a + 3 * b + 0.25) - f2)
+    a = activate((1 + f1) * (x + 0.5) + f2)
+    b = activate((1 + 2 * f2) * (-2 * x) - f1)
+    c = activate((1 + 0.5 * f1) * (a + 3 * b + 0.25) - f2)
     torch.testing.assert_close(net(x[:, None], torch.stack([f1, f2], -1))[:, 0], 2 * c + 1)
 
 
@@ -179,7 +179,7 @@ def test_a_hypernetwork_is_the_network_whose_weights_it_would_make(
     torch.manual_seed(1)
     net = Hypernetwork(MLP(*shape, activation), 3, size)
     stir(net)
-    bend = torch.relu if activation is Activation.relu else torch.tanh
+    activate = torch.relu if activation is Activation.relu else torch.tanh
     x, features = torch.randn(2, 4, shape[0]), torch.randn(2, 4, 3)
     found = net(x, features)
     assert found.shape == (2, 4, shape[2])
@@ -202,7 +202,7 @@ def test_a_hypernetwork_is_the_network_whose_weights_it_would_make(
                     change.bias.view(-1, rows).T @ code,
                 )
             y = (weight + more) @ y + bias + shift
-            y = bend(y) if index < len(shape[1]) else y
+            y = activate(y) if index < len(shape[1]) else y
         torch.testing.assert_close(found[t, column], y, rtol=1e-4, atol=1e-4)
 
 
@@ -230,7 +230,7 @@ def test_every_parameter_has_a_gradient_once_the_first_update_is_made(conditioni
     reached = []
     for _ in range(2):
         optimizer.zero_grad()
-        net(*join(Seen(features, torch.randn(50, 3)))).square().sum().backward()
+        net(*join(Features(features, torch.randn(50, 3)))).square().sum().backward()
         optimizer.step()
         assert features.grad is not None
         reached.append(bool(features.grad.any()))

@@ -14,7 +14,7 @@ import torch
 from gymnasium import spaces
 
 from buffers.base import Batch
-from buffers.rollout import Rollout
+from buffers.rollout import RolloutBuffer
 from envs.interop.spaces import MASK_KEY
 from policies.agents.agent import Agent
 from policies.agents.base import Arch, PolicyRows
@@ -25,7 +25,7 @@ from tests.trials import KINDS, OBS_SPACE, PLAIN, Kind, make_replay, make_spec, 
 
 def trials_of(seed: int, kind: Kind = PLAIN) -> Batch:
     """Whole trials, several in a column, with padding."""
-    replay = make_replay(capacity=9, kind=kind, storage=Rollout)
+    replay = make_replay(capacity=9, kind=kind, storage=RolloutBuffer)
     play(replay, make_trials(seed, 9, fall=0.3), num_slots=3, kind=kind)
     return replay.whole(0, 9)
 

@@ -19,7 +19,7 @@ from torch.distributions import kl_divergence as theirs
 from buffers.base import Batch, Needs, Sample
 from policies.agents import AGENT_ARCHS
 from policies.agents.agent import Agent, Network
-from policies.agents.base import Arch, Decodes, Encoders, HeadsRead, Seen, TaskInferenceConfig
+from policies.agents.base import Arch, Decodes, Encoders, Features, HeadsRead, TaskInferenceConfig
 from policies.agents.heads import QHead, QOfChoicesHead
 from policies.agents.task_inference import TaskInference, kl_divergence
 from policies.memory import MEMORIES
@@ -318,7 +318,7 @@ def test_heads_read_mean_and_log_variance_as_they_act_and_as_they_learn() -> Non
     seen = network.unroll(agent.read(batch))
     assert seen.remembered is not None and seen.remembered.requires_grad and not seen.features.requires_grad
     assert torch.equal(seen.features, inference.belief(seen.remembered))
-    other = Seen(seen.features + 1, seen.obs)
+    other = Features(seen.features + 1, seen.obs)
     assert not torch.equal(network.head(seen, batch.action), network.head(other, batch.action))
 
 

@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from buffers.base import Batch
 from buffers.replay import Replay
-from buffers.rollout import Rollout
+from buffers.rollout import RolloutBuffer
 from policies.agents import AGENT_ARCHS
 from policies.agents.actions import ActionKind, actions_of
 from policies.agents.base import AgentConfig, Arch, Conditioning
@@ -74,7 +74,7 @@ def make(name: str, kind: str, arch: Arch, *, seed: int = 0, **changes: Any) -> 
 def batch_for(algorithm: Algorithm, kind: str, seed: int = 0) -> Batch:
     """What the algorithm asks for, from trials with falls."""
     needs = type(algorithm).needs(type(algorithm).Config(name=""), algorithm.agent.arch)
-    replay = make_replay(capacity=9, kind=KINDS[kind], storage=Rollout if needs.on_policy else Replay)
+    replay = make_replay(capacity=9, kind=KINDS[kind], storage=RolloutBuffer if needs.on_policy else Replay)
     play(
         replay,
         make_trials(4 + seed * needs.on_policy, 9, fall=0.3, scale=1e-3),

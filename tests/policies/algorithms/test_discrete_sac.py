@@ -17,7 +17,7 @@ from envs.interop.spaces import MASK_KEY
 from policies.agents import AGENT_ARCHS
 from policies.agents.base import Arch, PolicyRows, pick
 from policies.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
-from policies.algorithms.off_policy import At
+from policies.algorithms.off_policy import HeadOnRows
 from tests.trials import KINDS, Trial, make_replay, make_rows, make_spec, make_trials, play
 
 every_arch = pytest.mark.parametrize("arch", AGENT_ARCHS, ids=lambda arch: arch.name)
@@ -40,7 +40,7 @@ def test_values_are_sums_over_the_actions_that_are_allowed(arch: Arch, kind: str
     sac, batch = make(arch, kind), batch_of(kind)
     rows = batch.trains.flatten().nonzero().squeeze(1)
     actor, critic = sac.agent.actor.unroll(batch).pick(rows), sac.agent.critic.unroll(batch).pick(rows)
-    at_critic, at_actor = At(sac.agent.critic.head, critic), At(sac.agent.actor.head, actor)
+    at_critic, at_actor = HeadOnRows(sac.agent.critic.head, critic), HeadOnRows(sac.agent.actor.head, actor)
     value, log_prob = sac.soft_value(at_critic, at_actor, torch.tensor(0.3), sac.smallest)
     q: Tensor = sac.agent.critic.head(critic)
     head: Any = sac.agent.actor.head

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from policies.agents.agent import Agent
-from policies.agents.base import Arch, Encoders, PolicyRows, Seen, pick
+from policies.agents.base import Arch, Encoders, Features, PolicyRows, pick
 from policies.algorithms.dqn import DQN, DQNConfig
-from policies.algorithms.off_policy import At
+from policies.algorithms.off_policy import HeadOnRows
 from tests.policies.algorithms.test_discrete_sac import bandit, batch_of
 from tests.trials import KINDS, make_rows, make_spec
 
@@ -66,8 +66,8 @@ def test_a_target_is_the_target_critic_s_value_of_the_critic_s_choice() -> None:
                 parameter.zero_()
             head.nets[0].layers[-1].bias.copy_(torch.tensor(values))
     mask = torch.tensor([[1, 1, 1], [1, 0, 1], [1, 0, 0], [0, 0, 0]], dtype=torch.int8)
-    seen = Seen(torch.zeros(4, 0), torch.zeros(4, 4), mask)
-    value = dqn.next_value(At(dqn.target.head, seen), At(dqn.agent.actor.head, seen))
+    seen = Features(torch.zeros(4, 0), torch.zeros(4, 4), mask)
+    value = dqn.next_value(HeadOnRows(dqn.target.head, seen), HeadOnRows(dqn.agent.actor.head, seen))
     assert value.tolist() == [20.0, 30.0, 10.0, 20.0], "where nothing is allowed, nothing is forbidden"
 
 
@@ -93,7 +93,7 @@ def test_targets_in_a_batch_follow_the_formula(arch: Arch, kind: str) -> None:
             else pick(critic.mask, torch.tensor([row]))[0].nonzero().flatten().tolist()
         )
         best = max(allowed, key=lambda action: here[row, action].item())
-        expected = selected.next_reward[number] + 0.99 * selected.carries[number] * there[row, best]
+        expected = selected.next_reward[number] + 0.99 * selected.bootstraps[number] * there[row, best]
         assert y[number].item() == pytest.approx(expected.item(), abs=1e-5)
 
 

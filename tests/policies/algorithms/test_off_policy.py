@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from buffers.base import Batch, Needs, Sample
 from policies.agents import AGENT_ARCHS
-from policies.agents.base import AgentConfig, Arch, Encoders, Seen
+from policies.agents.base import AgentConfig, Arch, Encoders, Features
 from policies.agents.branches import MemoryBranch
 from policies.algorithms import ALGORITHMS
 from policies.algorithms.base import ReturnHorizon
-from policies.algorithms.off_policy import ActorCriticConfig, At, OffPolicy, WindowStart
+from policies.algorithms.off_policy import ActorCriticConfig, HeadOnRows, OffPolicy, WindowStart
 from policies.memory.base import State
 from tests.trials import KINDS, Trial, make_replay, make_spec, make_trials, play
 
@@ -135,7 +135,7 @@ def test_no_gradient_reaches_what_a_loss_does_not_own(name: str, arch: Arch, enc
             if any(parameter.grad is not None for parameter in parameters)
         }
         assert with_gradient == {alone}
-        assert all(parameter.grad is None for parameter in algorithm._followers.parameters())
+        assert all(parameter.grad is None for parameter in algorithm._targets.parameters())
 
 
 @every_combination
@@ -145,7 +145,7 @@ def test_the_critic_that_the_policy_climbs_is_the_critic_but_takes_no_gradients(
     algorithm = make(name, arch)
     algorithm.update(batch_for(algorithm))
     algorithm.load_state_dict(algorithm.state_dict())
-    pairs = zip(algorithm._still.parameters(), algorithm.agent.critic.head.parameters(), strict=True)
+    pairs = zip(algorithm._frozen_view.parameters(), algorithm.agent.critic.head.parameters(), strict=True)
     assert all(
         mine.data_ptr() == theirs.data_ptr() and not mine.requires_grad and theirs.requires_grad
         for mine, theirs in pairs
@@ -209,16 +209,15 @@ def test_a_shared_memory_is_read_once_for_the_agent_and_once_for_the_target(
 def test_the_targets_follow_by_tau(name: str, arch: Arch) -> None:
     algorithm = make(name, arch, tau=0.25)
     for learns in (True, algorithm.policy_delay == 1):
-        before = copies(algorithm._followers)
+        before = copies(algorithm._targets)
         algorithm.update(batch_for(algorithm))
         tau = 0.25 if learns or not algorithm.target_policy else 0.0
         for now, old, new in zip(
-            algorithm._followers.parameters(), before, algorithm._leaders.parameters(), strict=True
+            algorithm._targets.parameters(), before, algorithm._online.parameters(), strict=True
         ):
             torch.testing.assert_close(now, (1 - tau) * old + tau * new)
     assert (
-        algorithm.target is algorithm._followers[0]
-        and algorithm.target.head is not algorithm.agent.critic.head
+        algorithm.target is algorithm._targets[0] and algorithm.target.head is not algorithm.agent.critic.head
     )
 
 
@@ -231,7 +230,7 @@ class KnownQ(nn.Module):
         super().__init__()
         self._choices = choices
 
-    def forward(self, seen: Seen, action: Tensor | None = None) -> Tensor:
+    def forward(self, seen: Features, action: Tensor | None = None) -> Tensor:
         q = torch.stack([seen.obs[..., 0] + 7.0, seen.obs[..., 0]])
         return q if action is not None else q[..., None].expand(*q.shape, self._choices)
 
@@ -336,7 +335,7 @@ def test_the_critic_s_loss_is_the_mean_of_squared_errors(name: str, arch: Arch) 
     rows = algorithm._select(batch).rows
     with torch.no_grad():
         seen = algorithm.agent.critic.unroll(batch).pick(rows)
-        q = algorithm.q_taken(At(algorithm.agent.critic.head, seen), batch.action.flatten(0, 1)[rows])
+        q = algorithm.q_taken(HeadOnRows(algorithm.agent.critic.head, seen), batch.action.flatten(0, 1)[rows])
     expected = sum(float((one - y).square().mean()) for one in q) / 3
     assert algorithm.update(batch)["critic_loss"].item() == pytest.approx(expected, rel=1e-5)
 

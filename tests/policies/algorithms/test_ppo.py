@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Independent, Normal
 
 from buffers.base import Batch, Needs, Sample
-from buffers.rollout import Rollout
+from buffers.rollout import RolloutBuffer
 from policies.agents import AGENT_ARCHS
 from policies.agents.base import Arch, Encoders, PolicyRows
 from policies.algorithms.base import ReturnHorizon
@@ -44,7 +44,7 @@ def make(
 
 
 def batch_of(kind: str = "continuous", seed: int = 4) -> Batch:
-    rollout = make_replay(capacity=9, kind=KINDS[kind], storage=Rollout)
+    rollout = make_replay(capacity=9, kind=KINDS[kind], storage=RolloutBuffer)
     play(rollout, make_trials(seed, 9, fall=0.3, scale=1e-3), num_slots=2, kind=KINDS[kind])
     return rollout.whole(0, 9)
 
@@ -96,7 +96,7 @@ def test_the_clipped_gain_is_the_one_worked_out_by_hand(
     ratio: float, advantage: float, gain: float, moves: bool
 ) -> None:
     """Only where the ratio has gone too far in the direction of its gain does the gradient stop."""
-    ppo = make(clip=0.2, value_weight=0.0, entropy_weight=0.0)
+    ppo = make(clip=0.2, value_coef=0.0, entropy_coef=0.0)
     batch = judged(ppo, ratio, advantage)
     loss, metrics = ppo._loss(batch, batch.trains.sum())
     assert loss.item() == pytest.approx(-gain, rel=1e-4) == metrics["policy_loss"].item()
@@ -116,7 +116,7 @@ def test_the_value_s_loss_is_the_one_worked_out_by_hand(
     """The value is 0 and its target 5; where clipped, it may not have come further than 0.5 from what it was,
     and the worse error counts.
     """
-    ppo = make(clip_value=clip_value, entropy_weight=0.0, value_weight=0.5)
+    ppo = make(clip_value=clip_value, entropy_coef=0.0, value_coef=0.5)
     with torch.no_grad():
         for name, parameter in ppo.agent.critic.head.named_parameters():
             parameter.mul_("net" not in name)
@@ -128,7 +128,7 @@ def test_the_value_s_loss_is_the_one_worked_out_by_hand(
 
 @every_kind
 def test_the_entropy_is_that_of_torch_distributions(kind: str) -> None:
-    ppo, batch = make(kind=kind, init_deviation=0.7), batch_of(kind)
+    ppo, batch = make(kind=kind, init_std=0.7), batch_of(kind)
     batch = ppo.agent.read(batch)
     policy: Any = ppo.agent.unroll(batch).policy
     theirs = (
@@ -155,8 +155,8 @@ def test_a_normalised_value_counts_in_deviations_of_the_returns() -> None:
     scale.weight, scale.mean, scale.square = 1.0, 5.0, 34.0
     with torch.no_grad(), ThreadPoolExecutor() as threads:
         value = 3.0 * ppo.agent.critic.head(ppo.agent.unroll(batch).critic) + 5.0
-        advantage = advantages(batch, value, discount=0.97, trace=0.9, whole_trial=True)
-        found, trains = ppo._judged(batch, threads).extras, batch.trains
+        advantage = advantages(batch, value, discount=0.97, gae_lambda=0.9, whole_trial=True)
+        found, trains = ppo._with_targets(batch, threads).extras, batch.trains
     target = (advantage + value)[trains]
     mean, square = 0.9 * 5.0 + 0.1 * target.mean(), 0.9 * 34.0 + 0.1 * target.square().mean()
     deviation = (square - mean.square()).sqrt()
@@ -173,7 +173,7 @@ def test_the_first_returns_make_the_units_and_their_size_is_nothing_to_the_loss(
     ppo, batch = make(normalise_value=True, epochs=1, minibatches=1), batch_of()
     huge = replace(batch, reward=1e4 * batch.reward)
     with ThreadPoolExecutor() as threads:
-        target = ppo._judged(ppo.agent.read(huge), threads).extras["target"][batch.trains]
+        target = ppo._with_targets(ppo.agent.read(huge), threads).extras["target"][batch.trains]
     assert target.mean().item() == pytest.approx(0.0, abs=1e-4) and target.std(
         correction=0
     ).item() == pytest.approx(1.0, abs=1e-3)
@@ -215,7 +215,7 @@ def test_an_update_equals_one_written_plainly(arch: Arch, kind: str, horizon: Re
         "epochs": 2,
         "minibatches": 1,
         "learning_rate": 0.1,
-        "entropy_weight": 0.01,
+        "entropy_coef": 0.01,
         "return_horizon": horizon,
     }
     ppo, plain, batch = make(arch, kind, **options), make(arch, kind, **options), batch_of(kind)
@@ -236,7 +236,7 @@ def test_an_update_equals_one_written_plainly(arch: Arch, kind: str, horizon: Re
     with torch.no_grad():
         old, value, _ = look()
         advantage = advantages(
-            batch, value, discount=0.97, trace=0.9, whole_trial=horizon is ReturnHorizon.trial
+            batch, value, discount=0.97, gae_lambda=0.9, whole_trial=horizon is ReturnHorizon.trial
         )[trains]
         target, normal = (
             advantage + value[trains],
@@ -327,7 +327,7 @@ def test_large_minibatches_are_learned_in_two_parts_by_memories_that_read_them_i
 
 @pytest.mark.parametrize(("encoders", "together"), [(Encoders.separate, False), (Encoders.shared, True)])
 def test_what_is_shared_learns_from_policy_and_value(encoders: Encoders, together: bool) -> None:
-    ppo = make(agent={"encoders": encoders}, value_weight=1.0, entropy_weight=0.0)
+    ppo = make(agent={"encoders": encoders}, value_coef=1.0, entropy_coef=0.0)
     memory = list(ppo.agent.actor.branch.parameters())
     assert len(ppo.parameters) == len({id(parameter) for parameter in ppo.parameters})
     assert (ppo.agent.actor.branch is ppo.agent.critic.branch) == together
@@ -341,25 +341,25 @@ def test_what_is_shared_learns_from_policy_and_value(encoders: Encoders, togethe
 def test_the_pace_follows_the_change_of_the_policy_and_never_exceeds_the_step_sizes_that_were_asked_for() -> (
     None
 ):
-    ppo = make(target_kl=0.01, learning_rate=1e-3, encoder_learning_rate=1e-5)
+    ppo = make(desired_kl=0.01, learning_rate=1e-3, encoder_learning_rate=1e-5)
 
     def sizes() -> list[float]:
         return [group["lr"] for group in ppo.optimizer.param_groups]
 
     assert sizes() == [1e-3, 1e-5]
-    paces = [ppo._settle_pace(torch.tensor(kl), 0.01).item() for kl in (0.001, 0.0121, 1.0, 0.0, 0.0)]
+    paces = [ppo._adapt_step_size(torch.tensor(kl), 0.01).item() for kl in (0.001, 0.0121, 1.0, 0.0, 0.0)]
     assert paces == pytest.approx([1.0, 1 / 1.1, 1 / 1.32, 1 / 1.1, 1.0])
-    ppo._settle_pace(torch.tensor(1.0), 0.01)
+    ppo._adapt_step_size(torch.tensor(1.0), 0.01)
     assert sizes() == pytest.approx([1e-3 / 1.2, 1e-5 / 1.2])
-    other = make(target_kl=0.01, learning_rate=1e-3, encoder_learning_rate=1e-5)
+    other = make(desired_kl=0.01, learning_rate=1e-3, encoder_learning_rate=1e-5)
     other.load_state_dict(ppo.state_dict())
-    assert other._settle_pace(torch.tensor(0.01), 0.01).item() == pytest.approx(1 / 1.2), (
+    assert other._adapt_step_size(torch.tensor(0.01), 0.01).item() == pytest.approx(1 / 1.2), (
         "a resumed run goes on at its pace"
     )
 
 
 def test_a_policy_that_changes_too_fast_is_slowed_down_and_one_without_a_target_is_not() -> None:
-    free, held = make(learning_rate=2e-3), make(target_kl=1e-3, learning_rate=2e-3)
+    free, held = make(learning_rate=2e-3), make(desired_kl=1e-3, learning_rate=2e-3)
     changes = [[ppo.update(batch_of())["approx_kl"].item() for _ in range(30)] for ppo in (free, held)]
     assert "pace" not in free.update(batch_of()) and free.optimizer.param_groups[0]["lr"] == 2e-3
     assert held.update(batch_of())["pace"] < 0.5
@@ -382,8 +382,8 @@ def test_windows_start_from_what_was_remembered_there(memory: str, kind: str, en
     assert batch.trial_start[1:].any(), "packed"
     with ThreadPoolExecutor() as threads:
         cut, uncut = (
-            ppo._judged(ppo.agent.read(batch), threads),
-            whole._judged(whole.agent.read(batch), threads),
+            ppo._with_targets(ppo.agent.read(batch), threads),
+            whole._with_targets(whole.agent.read(batch), threads),
         )
     assert cut.shape[0] == 4 and int(cut.trains.sum()) == int(batch.trains.sum()) and cut.trains.any(0).all()
     with torch.no_grad():
@@ -467,7 +467,7 @@ def cued(ppo: PPO, rng: np.random.Generator, kind: str, trials: int = 64) -> tup
 )
 def test_what_has_to_be_remembered_is_learned_by_who_can(arch: Arch, kind: str, learns: bool) -> None:
     ppo, rng = (
-        make(arch, kind, learning_rate=5e-3, discount=0.9, entropy_weight=0.0, agent={"hidden": [32]}),
+        make(arch, kind, learning_rate=5e-3, discount=0.9, entropy_coef=0.0, agent={"hidden": [32]}),
         np.random.default_rng(0),
     )
     scores, metrics = [], {}

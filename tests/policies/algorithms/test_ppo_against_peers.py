@@ -14,7 +14,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from buffers.base import Batch
-from buffers.rollout import Rollout
+from buffers.rollout import RolloutBuffer
 from policies.agents.base import Activation, Arch
 from policies.algorithms.ppo import PPO, PPOConfig
 from policies.returns import advantages
@@ -23,10 +23,10 @@ from tests.trials import KINDS, make_replay, make_spec, make_trials, play
 EPOCHS, WIDTH = 4, 6
 OPTIONS: dict[str, Any] = {
     "discount": 0.97,
-    "trace": 0.9,
+    "gae_lambda": 0.9,
     "clip": 0.02,
     "learning_rate": 1e-2,
-    "entropy_weight": 0.01,
+    "entropy_coef": 0.01,
 }
 
 pytestmark = pytest.mark.peers
@@ -60,7 +60,7 @@ def rows_of(kind: str) -> Batch:
     environment.
     """
     rollout, trials = (
-        make_replay(capacity=9, k=1, horizon=8, kind=KINDS[kind], storage=Rollout),
+        make_replay(capacity=9, k=1, horizon=8, kind=KINDS[kind], storage=RolloutBuffer),
         make_trials(4, 9, k=1, horizon=8, fall=0.2),
     )
     rng = np.random.default_rng(0)
@@ -121,8 +121,8 @@ def their_own(ppo: PPO, batch: Batch, kind: str) -> Any:
         n_epochs=EPOCHS,
         learning_rate=OPTIONS["learning_rate"],
         clip_range=OPTIONS["clip"],
-        ent_coef=OPTIONS["entropy_weight"],
-        vf_coef=ppo.config.value_weight / 2,  # their loss has no half
+        ent_coef=OPTIONS["entropy_coef"],
+        vf_coef=ppo.config.value_coef / 2,  # their loss has no half
         max_grad_norm=1e9,
         normalize_advantage=False,  # theirs divides by n - 1
         policy_kwargs=network,
@@ -134,7 +134,7 @@ def their_own(ppo: PPO, batch: Batch, kind: str) -> Any:
         outputs = ppo.agent.unroll(batch)
         value, log_prob = ppo.agent.critic.head(outputs.critic), outputs.policy.log_prob(batch.action)
         advantage = advantages(
-            batch, value, discount=OPTIONS["discount"], trace=OPTIONS["trace"], whole_trial=True
+            batch, value, discount=OPTIONS["discount"], gae_lambda=OPTIONS["gae_lambda"], whole_trial=True
         )[batch.trains]
     buffer, trains = theirs.rollout_buffer, batch.trains
     said = {

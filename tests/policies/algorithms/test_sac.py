@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from policies.agents.agent import Agent
-from policies.agents.base import Arch, Seen, pick
+from policies.agents.base import Arch, Features, pick
 from policies.agents.conditioning import HeadSizes
-from policies.algorithms.off_policy import At
+from policies.algorithms.off_policy import HeadOnRows
 from policies.algorithms.sac import SAC, SACConfig
 from tests.policies.algorithms.test_off_policy import batch_for
 from tests.trials import make_spec
@@ -24,7 +24,7 @@ class Hill(nn.Module):
         super().__init__()
         self.shift = nn.Parameter(torch.zeros(()))
 
-    def forward(self, seen: Seen, action: Tensor) -> Tensor:
+    def forward(self, seen: Features, action: Tensor) -> Tensor:
         return (self.shift - 10.0 * (action - 0.5).square().sum(-1)).expand(2, -1)
 
 
@@ -53,7 +53,10 @@ def test_a_value_is_that_of_an_action_drawn_by_its_own_noise() -> None:
         for parameter in head.net.parameters():
             parameter.zero_()  # the policy is tanh of standard noise, whatever the row
         value, log_prob = sac.soft_value(
-            At(sac.agent.critic.head, critic), At(head, actor), torch.tensor(0.5), sac.smallest
+            HeadOnRows(sac.agent.critic.head, critic),
+            HeadOnRows(head, actor),
+            torch.tensor(0.5),
+            sac.smallest,
         )
     noise = torch.randn(5, 2, generator=sac.generator.set_state(state))
     torch.testing.assert_close(
@@ -65,7 +68,7 @@ def test_a_value_is_that_of_an_action_drawn_by_its_own_noise() -> None:
     torch.testing.assert_close(value, -10 * (torch.tanh(noise) - 0.5).square().sum(-1) - 0.5 * log_prob)
     taken = pick(batch.action, rows)
     torch.testing.assert_close(
-        sac.q_taken(At(sac.agent.critic.head, critic), taken)[0], -10 * (taken - 0.5).square().sum(-1)
+        sac.q_taken(HeadOnRows(sac.agent.critic.head, critic), taken)[0], -10 * (taken - 0.5).square().sum(-1)
     )
 
 
@@ -73,5 +76,6 @@ def test_the_entropy_that_it_aims_at_is_minus_the_dimensions_unless_given() -> N
     for given, expected in ((None, -2.0), (-0.3, -0.3)):
         sac = SAC(SACConfig(name="SAC", target_entropy=given), Agent(make_spec(Arch.Markov), Hill), seed=0)
         assert (
-            sac.target_entropy(At(sac.agent.actor.head, sac.agent.actor.unroll(batch_for(sac)))) == expected
+            sac.target_entropy(HeadOnRows(sac.agent.actor.head, sac.agent.actor.unroll(batch_for(sac))))
+            == expected
         )

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from policies.agents import AGENT_ARCHS
 from policies.agents.agent import Agent
-from policies.agents.base import Arch, PolicyRows, Seen
+from policies.agents.base import Arch, Features, PolicyRows
 from policies.agents.conditioning import HeadSizes
 from policies.agents.heads import DeterministicHead
-from policies.algorithms.off_policy import At
+from policies.algorithms.off_policy import HeadOnRows
 from policies.algorithms.td3 import TD3, TD3Config
 from tests.policies.algorithms.test_off_policy import batch_for
 from tests.trials import make_spec
@@ -30,7 +30,7 @@ class Hill(nn.Module):
         super().__init__()
         self.shift = nn.Parameter(torch.zeros(()))
 
-    def forward(self, seen: Seen, action: Tensor) -> Tensor:
+    def forward(self, seen: Features, action: Tensor) -> Tensor:
         first = self.shift - 10.0 * (action - 0.5).square().sum(-1)
         return torch.stack([first, first + torch.where(action[..., 0] < 0, -1.0, 1.0)])
 
@@ -71,9 +71,9 @@ def test_a_value_is_the_smaller_one_of_the_target_policy_s_action_with_clipped_n
             for parameter in head.net.parameters():
                 parameter.zero_()
             head.net.layers[-1].bias.fill_(output)
-        seen = Seen(torch.zeros(500, 0), torch.zeros(500, 4))
+        seen = Features(torch.zeros(500, 0), torch.zeros(500, 4))
         state = td3.generator.get_state()
-        value = td3.next_value(At(td3.target.head, seen), At(head, seen))
+        value = td3.next_value(HeadOnRows(td3.target.head, seen), HeadOnRows(head, seen))
         noise = torch.randn(500, 2, generator=td3.generator.set_state(state)) * 0.6
         action = np.clip(np.tanh(output) + np.clip(noise.numpy(), -0.5, 0.5), -1, 1)
         hill = -10 * ((action - 0.5) ** 2).sum(-1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from buffers.rollout import Rollout
+from buffers.rollout import RolloutBuffer
 from policies.collection.collector import play, take_in
 from policies.learner import Learner
 from policies.run.setup import wave_shape
@@ -24,7 +24,7 @@ def test_a_wave_kept_apart_and_then_taken_in_is_the_wave() -> None:
                     learner.collect(4, False, None)
                     continue
                 first, before = learner.replay.num_added, state_of(learner)
-                wave = Rollout(**wave_shape(config, learner.family))
+                wave = RolloutBuffer(**wave_shape(config, learner.family))
                 wave.num_added = first
                 result = play(learner, 4, learner.agent, learner.env, wave, tick=lambda _: False)
                 assert state_of(learner) == before

@@ -23,20 +23,24 @@ def layer(shape: tuple[int, ...], width: int) -> tuple[Tensor, Tensor, Tensor]:
     return x, weight, bias
 
 
-BENDS: dict[str, Callable[[Tensor], Tensor]] = {"none": lambda x: x, "relu": torch.relu, "tanh": torch.tanh}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda x: x,
+    "relu": torch.relu,
+    "tanh": torch.tanh,
+}
 
 
-@pytest.mark.parametrize("bend", BENDS)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("width", [3, 20, 700])
 @pytest.mark.parametrize("shape", [(2,), (5, 60), (300,)], ids=str)
 @pytest.mark.parametrize("with_bias", [True, False])
 def test_values_and_gradients_are_those_of_linear(
-    shape: tuple[int, ...], width: int, with_bias: bool, bend: str
+    shape: tuple[int, ...], width: int, with_bias: bool, activation: str
 ) -> None:
     x, weight, bias = layer(shape, width)
     inputs = (x, weight, bias) if with_bias else (x, weight)
-    ours, plain = dense(x, weight, bias if with_bias else None, bend), linear(*inputs)
-    theirs = BENDS[bend](plain)
+    ours, plain = dense(x, weight, bias if with_bias else None, activation), linear(*inputs)
+    theirs = ACTIVATIONS[activation](plain)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=TOLERANCE)
     given = torch.randn(theirs.shape, generator=torch.Generator().manual_seed(1))
     for one, other in zip(
@@ -65,33 +69,33 @@ def test_other_types_and_a_torch_without_onednn_are_served_too(monkeypatch: pyte
         assert dense(x, weight, bias).dtype is torch.bfloat16
 
 
-@pytest.mark.parametrize("bend", ["none", "relu", "tanh"])
-def test_in_brief_the_sums_are_nearly_the_same_and_gradients_stay_in_full(bend: str) -> None:
+@pytest.mark.parametrize("activation", ["none", "relu", "tanh"])
+def test_in_brief_the_sums_are_nearly_the_same_and_gradients_stay_in_full(activation: str) -> None:
     torch.manual_seed(0)
     x, weight, bias = (
         torch.randn(*shape).mul(0.3).requires_grad_() for shape in ((4, 80, 24), (16, 24), (16,))
     )
     through = torch.randn(4, 80, 16)
-    full, brief = (dense(x, weight, bias, bend, brief=brief) for brief in (False, True))
-    assert brief.dtype is torch.bfloat16 and full.dtype is torch.float32
+    full, bf16 = (dense(x, weight, bias, activation, bf16=bf16) for bf16 in (False, True))
+    assert bf16.dtype is torch.bfloat16 and full.dtype is torch.float32
     for one, other in zip(
-        *(torch.autograd.grad((out.float() * through).sum(), (x, weight, bias)) for out in (full, brief)),
+        *(torch.autograd.grad((out.float() * through).sum(), (x, weight, bias)) for out in (full, bf16)),
         strict=True,
     ):
         assert other.dtype is torch.float32
         assert (one - other).norm() < 0.06 * one.norm(), "a sum near 0 may be bent the other way"
-    assert (full - brief).norm() < 0.01 * full.norm()
-    after = dense(brief, torch.eye(16))
-    assert after.dtype is torch.float32 and torch.equal(after, brief.float())
+    assert (full - bf16).norm() < 0.01 * full.norm()
+    after = dense(bf16, torch.eye(16))
+    assert after.dtype is torch.float32 and torch.equal(after, bf16.float())
 
 
 def test_few_rows_are_never_computed_in_brief() -> None:
     x, weight = torch.randn(255, 24), torch.randn(16, 24)
-    assert torch.equal(dense(x, weight, None, "relu", brief=True), dense(x, weight, None, "relu"))
+    assert torch.equal(dense(x, weight, None, "relu", bf16=True), dense(x, weight, None, "relu"))
 
 
 def test_what_acts_is_never_computed_in_brief() -> None:
     x, weight = torch.randn(512, 24), torch.randn(16, 24)
     with torch.inference_mode():
-        assert torch.equal(dense(x, weight, None, "relu", brief=True), dense(x, weight, None, "relu"))
-    assert dense(x, weight, None, "relu", brief=True).dtype is torch.bfloat16
+        assert torch.equal(dense(x, weight, None, "relu", bf16=True), dense(x, weight, None, "relu"))
+    assert dense(x, weight, None, "relu", bf16=True).dtype is torch.bfloat16

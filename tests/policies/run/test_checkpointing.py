@@ -1,4 +1,4 @@
-"""Snapshots: the replay is written once, in pieces, and what the ring has overwritten is let go."""
+"""RunCheckpoints: the replay is written once, in pieces, and what the ring has overwritten is let go."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from policies.learner import Learner
-from policies.run.checkpointing import Snapshots
+from policies.run.checkpointing import RunCheckpoints
 from tests.runs import digest, metrics_of, state_of, tiny_config
 from utils.checkpoint import CheckpointError
 from utils.options import OptionError
@@ -64,7 +64,9 @@ def test_an_empty_folder_has_no_snapshot(tmp_path: Path) -> None:
     with Learner(tiny_config()) as learner:
         sampling = learner._sampling
         assert (
-            Snapshots(tmp_path, algorithm=learner.algorithm, replay=learner.replay, sampling=sampling).load()
+            RunCheckpoints(
+                tmp_path, algorithm=learner.algorithm, replay=learner.replay, sampling=sampling
+            ).load()
             is None
         )
 
@@ -94,7 +96,7 @@ def test_one_that_does_not_learn_loads_the_agent_alone(tmp_path: Path) -> None:
     with Learner(tiny_config(), tmp_path) as learner:
         learner.collect_rollouts_parallel(4)
         learner.update(2)
-        with patch.object(Snapshots, "_device", "cuda"):
+        with patch.object(RunCheckpoints, "_device", "cuda"):
             learner.save()
         agent = digest(learner.agent.state_dict())
     for segment in segments_in(tmp_path):
@@ -111,7 +113,7 @@ def test_one_that_does_not_learn_loads_the_agent_alone(tmp_path: Path) -> None:
 def test_what_was_drawn_on_another_device_is_not_gone_on_with(tmp_path: Path) -> None:
     with Learner(tiny_config(), tmp_path) as learner:
         learner.collect_rollouts_parallel(4)
-        with patch.object(Snapshots, "_device", "cuda"):
+        with patch.object(RunCheckpoints, "_device", "cuda"):
             learner.save()
     with (
         Learner(tiny_config(), tmp_path) as learner,

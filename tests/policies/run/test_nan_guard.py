@@ -11,7 +11,7 @@ import torch
 
 from buffers.base import Batch, Needs, Sample
 from policies.learner import Learner
-from policies.run.nan_guard import FILE, ExplodedError, Guard
+from policies.run.nan_guard import FILE, ExplodedError, NanGuard
 from tests.runs import tiny_config
 from tests.trials import KINDS, make_replay, make_trials, play
 
@@ -33,7 +33,7 @@ def said(critic_loss: float, q: float = 0.5) -> dict[str, torch.Tensor]:
 def test_the_first_number_that_is_none_is_named_when_the_next_update_has_been_made(
     tmp_path: Path, value: float, text: str
 ) -> None:
-    guard, batch = Guard(tmp_path), batch_of()
+    guard, batch = NanGuard(tmp_path), batch_of()
     guard.watch(0, batch, said(1.0))
     guard.watch(1, batch, said(value, q=float("nan")))
     with pytest.raises(ExplodedError) as caught:
@@ -48,7 +48,7 @@ def test_the_first_number_that_is_none_is_named_when_the_next_update_has_been_ma
 
 
 def test_the_last_update_is_looked_at_too() -> None:
-    guard = Guard(None)
+    guard = NanGuard(None)
     guard.watch(0, batch_of(), said(1e14))
     guard.settle()
     guard.watch(1, batch_of(), said(1.0, q=float("nan")))
@@ -58,7 +58,7 @@ def test_the_last_update_is_looked_at_too() -> None:
 
 @pytest.mark.parametrize("kind", ["continuous", "discrete-masked"])
 def test_the_batch_is_kept_and_blamed_where_it_is_to_blame(tmp_path: Path, kind: str) -> None:
-    guard, batch = Guard(tmp_path), batch_of(kind)
+    guard, batch = NanGuard(tmp_path), batch_of(kind)
     reward = batch.reward.clone()
     reward[2, 1] = float("inf")
     guard.watch(7, replace(batch, reward=reward), said(float("nan")))
@@ -77,7 +77,7 @@ def test_the_batch_is_kept_and_blamed_where_it_is_to_blame(tmp_path: Path, kind:
 
 
 def test_a_batch_that_cannot_be_saved_is_said(tmp_path: Path) -> None:
-    guard = Guard(tmp_path / "gone")
+    guard = NanGuard(tmp_path / "gone")
     guard.watch(0, batch_of(), said(float("nan")))
     with pytest.raises(ExplodedError, match=r"critic_loss was nan.*could not be saved"):
         guard.settle()

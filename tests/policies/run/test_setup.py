@@ -13,7 +13,7 @@ from policies.run.config import DeviceName, ReplayDevice
 from policies.run.setup import (
     MOST_SLOTS,
     check_family,
-    mirrors,
+    copies_to_device,
     most_workers,
     prepare_torch,
     slots_of,
@@ -111,7 +111,7 @@ def test_the_replay_has_an_image_on_a_device_where_it_fits(monkeypatch: pytest.M
     def found(asked: ReplayDevice, device: str, free: float = 2**40, **options: Any) -> bool:
         config = tiny_config(train={"replay_device": asked}, **options)
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 2**41))
-        return mirrors(config, check_family(config), device)
+        return copies_to_device(config, check_family(config), device)
 
     assert not any(found(asked, "cpu") for asked in ReplayDevice)
     assert not any(found(asked, "cuda", algorithm="PPO") for asked in ReplayDevice)

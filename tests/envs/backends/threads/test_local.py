@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from envs.backends.base import BackendError, Block, Commands
-from envs.backends.threads.local import Desk, Kind, Letter, LocalBackend, Mailbox, Room
+from envs.backends.threads.local import Letter, LetterKind, LocalBackend, LocalHost, Mailbox, PrivateRows
 from envs.base import Layout, SlotError
 from tests.toys import CountingConfig, CountingFamily, DictCountingFamily, SpeechlessError, UnpicklableError
 from tests.toys_async import AsyncCountingFamily, Driver, Gate, Hook, HookedFamily, raising
@@ -307,10 +307,10 @@ def test_what_runs_in_a_room_is_seen_when_it_is_delivered() -> None:
     family = CountingFamily()
     layout = Layout(family.spec, with_flag=True)
     public = layout.allocate(4)
-    desk = Desk(layout, public, 0, 4)
+    desk = PrivateRows(layout, public, 0, 4)
     first, second = (
-        Room(0, [Block(lambda: family, 0, 1)], desk, 1),
-        Room(1, [Block(lambda: family, 1, 3)], desk, 1),
+        LocalHost(0, [Block(lambda: family, 0, 1)], desk, 1),
+        LocalHost(1, [Block(lambda: family, 1, 3)], desk, 1),
     )
     commands = Commands.empty(public)
     commands.reset[:], commands.task[:] = True, 7.0
@@ -349,9 +349,9 @@ def test_the_room_that_takes_a_lost_ones_place_shares_no_array_with_it(kind: tup
 def test_the_mailbox_wakes_once_there_are_enough_letters_and_at_the_deadline() -> None:
     family = CountingFamily()
     layout = Layout(family.spec)
-    room = Room(0, [Block(lambda: family, 0, 1)], Desk(layout, layout.allocate(1), 0, 1), 1)
+    room = LocalHost(0, [Block(lambda: family, 0, 1)], PrivateRows(layout, layout.allocate(1), 0, 1), 1)
     mail = Mailbox()
-    letters = [Letter(room, np.array([0]), number, Kind.RUN) for number in range(3)]
+    letters = [Letter(room, np.array([0]), number, LetterKind.RUN) for number in range(3)]
     assert mail.take(1, deadline=0.0) == []
     mail.put(letters[0])
     assert mail.take(2, deadline=0.0) == letters[:1]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from envs.backends.workers.arena import ALIGNMENT, Arena
+from envs.backends.workers.arena import ALIGNMENT, SharedRowsMemory
 from envs.base import Layout, Rows
 from tests.toys import CountingFamily, DictCountingFamily, TaskFamily
 
@@ -31,8 +31,8 @@ def arrays_of(rows: Rows) -> dict[str, NDArray[Any]]:
 @pytest.mark.parametrize("family", [CountingFamily(), DictCountingFamily()], ids=["vector", "dict"])
 def test_both_sides_see_the_same_arrays(family: TaskFamily) -> None:
     layout = Layout(family.spec, with_task=True, with_flag=True)
-    ours = Arena(layout, 5)
-    theirs = Arena(layout, 5, os.dup(ours.descriptor))
+    ours = SharedRowsMemory(layout, 5)
+    theirs = SharedRowsMemory(layout, 5, os.dup(ours.descriptor))
     ours.close()
     sides = [
         arrays_of(ours.rows) | {"actions": ours.actions},
@@ -51,7 +51,7 @@ def test_both_sides_see_the_same_arrays(family: TaskFamily) -> None:
 
 
 def test_arrays_are_aligned_and_do_not_overlap() -> None:
-    arena = Arena(Layout(CountingFamily().spec), 3)
+    arena = SharedRowsMemory(Layout(CountingFamily().spec), 3)
     arena.close()
     places = sorted(
         (array.ctypes.data, array.nbytes) for array in [*arrays_of(arena.rows).values(), arena.actions]
@@ -64,7 +64,7 @@ def test_arrays_are_aligned_and_do_not_overlap() -> None:
 
 
 def test_rows_stay_readable_after_the_arena_is_closed() -> None:
-    arena = Arena(Layout(CountingFamily().spec), 3)
+    arena = SharedRowsMemory(Layout(CountingFamily().spec), 3)
     arena.rows.reward[:] = 7.0
     rows = arena.rows
     arena.close()
@@ -75,9 +75,9 @@ def test_rows_stay_readable_after_the_arena_is_closed() -> None:
 
 def test_without_memfd_a_file_without_a_name_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create", raising=False)
-    arena = Arena(Layout(CountingFamily().spec), 3)
+    arena = SharedRowsMemory(Layout(CountingFamily().spec), 3)
     arena.rows.reward[:] = 7.0
-    other = Arena(Layout(CountingFamily().spec), 3, os.dup(arena.descriptor))
+    other = SharedRowsMemory(Layout(CountingFamily().spec), 3, os.dup(arena.descriptor))
     assert os.fstat(arena.descriptor).st_nlink == 0
     arena.close()
     assert other.rows.reward.tolist() == [7.0, 7.0, 7.0]

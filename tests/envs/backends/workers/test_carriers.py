@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Dict
 
-from envs.backends.workers.carriers import Carrier, SentRows, SharedRows
+from envs.backends.workers.carriers import RowTransport, SentRows, SharedRows
 from envs.base import Layout, Rows, Slots
 from tests.toys import CountingFamily, DictCountingFamily, TaskFamily
 
@@ -17,7 +17,7 @@ CARRIERS = [SharedRows, SentRows]
 FAMILIES = [CountingFamily(), DictCountingFamily()]
 
 
-def sides(kind: type[Carrier], family: TaskFamily) -> tuple[Carrier, Carrier]:
+def sides(kind: type[RowTransport], family: TaskFamily) -> tuple[RowTransport, RowTransport]:
     """The trainer's carrier and the worker's."""
     layout = Layout(family.spec, with_task=True, with_flag=True)
     ours = kind(layout, 5)
@@ -34,7 +34,7 @@ def obs_of(rows: Rows) -> list[np.ndarray]:
 @pytest.mark.parametrize("kind", CARRIERS)
 @pytest.mark.parametrize("family", FAMILIES, ids=["vector", "dict"])
 def test_rows_and_actions_arrive_and_nothing_else_changes(
-    family: TaskFamily, kind: type[Carrier], slots: Slots
+    family: TaskFamily, kind: type[RowTransport], slots: Slots
 ) -> None:
     ours, theirs = sides(kind, family)
     own = Layout(family.spec, with_task=True, with_flag=True).part(theirs.rows, 0, 5)
@@ -73,7 +73,7 @@ def test_what_the_trainer_writes_into_its_rows_is_not_overwritten() -> None:
 
 
 @pytest.mark.parametrize(("kind", "change"), [(SharedRows, 1), (SentRows, 1), (SentRows, -1)])
-def test_bytes_that_are_no_rows_are_refused(kind: type[Carrier], change: int) -> None:
+def test_bytes_that_are_no_rows_are_refused(kind: type[RowTransport], change: int) -> None:
     ours, _ = sides(kind, CountingFamily())
     with pytest.raises(ValueError, match="rows"):
         ours.unpack(slice(0, 2), b"x" * (2 * ours.reply_bytes + change))

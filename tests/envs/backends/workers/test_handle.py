@@ -16,7 +16,7 @@ from envs.backends.base import Block, segments_of
 from envs.backends.workers.carriers import SentRows, SharedRows
 from envs.backends.workers.handle import WorkerHandle
 from envs.backends.workers.launch import Child
-from envs.backends.workers.messages import REPLY, REQUEST, SHAPE, Kind, Status, token_of
+from envs.backends.workers.messages import REPLY, REQUEST, SHAPE, MessageKind, Status, token_of
 from envs.base import Layout
 from tests.toys import CountingFamily
 
@@ -61,7 +61,7 @@ class Bench:
         process: Any = FakeProcess()
         self.handle.occupy(Child(process, to, back))
 
-    def ask(self, sequence: int, slots: slice, kind: Kind = Kind.STEP) -> None:
+    def ask(self, sequence: int, slots: slice, kind: MessageKind = MessageKind.STEP) -> None:
         self.handle.ask(sequence, kind, 0, slots, b"", 1.0)
 
     def answer(
@@ -116,7 +116,7 @@ def test_an_answer_of_an_earlier_generation_is_dropped_and_counted(bench: Bench)
     bench.answer(5)
     bench.leave()
     bench.settle()
-    bench.ask(6, slice(0, 4), Kind.BUILD)
+    bench.ask(6, slice(0, 4), MessageKind.BUILD)
     bench.answer(6)
     bench.ask(7, slice(0, 2))
     bench.answer(7, generation=0)
@@ -181,7 +181,7 @@ def test_an_error_that_names_no_slot_that_was_asked_names_those_that_were(bench:
 
 
 def test_a_picture_that_cannot_be_drawn_costs_nothing_else(bench: Bench) -> None:
-    bench.ask(5, slice(0, 1), Kind.RENDER)
+    bench.ask(5, slice(0, 1), MessageKind.RENDER)
     bench.answer(
         5, Status.RAISED, json.dumps({"type": "E", "message": "m", "traceback": "t", "slot": None}).encode()
     )

@@ -13,8 +13,8 @@ from envs.backends.workers.messages import (
     REPLY,
     REQUEST,
     Frame,
-    FrameReader,
-    Kind,
+    MessageKind,
+    MessageReader,
     Status,
     token_of,
     write_whole,
@@ -30,10 +30,10 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 def request(token: int, body: bytes) -> bytes:
     """A request as the trainer writes it."""
-    return REQUEST.pack(token, Kind.RUN, 0, 1, 2, len(body)) + body
+    return REQUEST.pack(token, MessageKind.RUN, 0, 1, 2, len(body)) + body
 
 
-def read_all(reader: FrameReader) -> list[Frame]:
+def read_all(reader: MessageReader) -> list[Frame]:
     """Every message until the pipe ends."""
     found: list[Frame] = []
     while True:
@@ -51,7 +51,7 @@ def test_messages_are_read_whole_however_the_pipe_cuts_them(
     os.close(pipe[1])
     whole = os.read
     monkeypatch.setattr(os, "read", lambda descriptor, _: whole(descriptor, piece))
-    found = [(fields[0], fields[3:5], body) for fields, body in read_all(FrameReader(pipe[0], REQUEST))]
+    found = [(fields[0], fields[3:5], body) for fields, body in read_all(MessageReader(pipe[0], REQUEST))]
     assert found == [(1, (1, 2), b""), (2, (1, 2), b"payload"), (3, (1, 2), b"x" * 50)]
 
 
@@ -66,7 +66,7 @@ def test_long_messages_are_read_whole_too(pipe: tuple[int, int], size: int) -> N
 
     writer = threading.Thread(target=write)
     writer.start()
-    found = read_all(FrameReader(pipe[0], REQUEST))
+    found = read_all(MessageReader(pipe[0], REQUEST))
     writer.join()
     assert [(fields[0], bytes(read)) for fields, read in found] == [
         (1, b"short"),
@@ -81,12 +81,12 @@ def test_half_a_message_is_not_a_message(pipe: tuple[int, int], size: int) -> No
     data = request(1, b"") + request(2, b"x" * size)[:60]
     os.write(pipe[1], data[:-1])
     os.close(pipe[1])
-    assert [fields[0] for fields, _ in read_all(FrameReader(pipe[0], REQUEST))] == [1]
+    assert [fields[0] for fields, _ in read_all(MessageReader(pipe[0], REQUEST))] == [1]
 
 
 def test_nothing_to_read_is_no_message_and_no_end(pipe: tuple[int, int]) -> None:
     os.set_blocking(pipe[0], False)
-    reader = FrameReader(pipe[0], REPLY)
+    reader = MessageReader(pipe[0], REPLY)
     assert reader.receive() == []
     os.write(pipe[1], REPLY.pack(7, Status.DONE, 2 * CHUNK) + b"x")
     assert reader.receive() == []
@@ -100,7 +100,7 @@ def test_a_message_beyond_the_limit_is_refused_before_it_is_read(pipe: tuple[int
     os.write(pipe[1], REPLY.pack(1, Status.DONE, 1 << 60))
     os.close(pipe[1])
     with pytest.raises(ValueError, match="a message of 1152921504606846976 bytes"):
-        FrameReader(pipe[0], REPLY, limit=1 << 20).receive()
+        MessageReader(pipe[0], REPLY, limit=1 << 20).receive()
 
 
 def test_tokens_grow_with_requests_and_with_generations() -> None:

@@ -14,10 +14,10 @@ from gymnasium import spaces
 from mujoco.batch import SimulationError
 from numpy.typing import NDArray
 
-from envs.base import EnvSpec, Group, Layout, Rows, SlotError
+from envs.base import EnvSpec, Layout, Rows, Shelf, SlotError
 from envs.meta import FAMILIES
 from envs.meta.locomotion import mujoco_shard
-from envs.meta.locomotion.mujoco_shard import HUGE, At, MujocoShard
+from envs.meta.locomotion.mujoco_shard import HUGE, MujocoShard, SlotIndex
 from envs.meta.locomotion.rand_params import HOPPER
 from tests.envs.meta.locomotion.plain_mujoco import mujoco
 from tests.envs.meta.played import VARIANTS, Played, family_of, random_actions, variant_name
@@ -32,7 +32,7 @@ SPEC = EnvSpec(
 )
 STATE = 12
 ALL = np.arange(3)
-ROBOTS = [variant for variant in VARIANTS if FAMILIES[variant[0]].group is Group.locomotion]
+ROBOTS = [variant for variant in VARIANTS if FAMILIES[variant[0]].shelf is Shelf.locomotion]
 
 
 class Hopper(MujocoShard):
@@ -51,17 +51,21 @@ class Hopper(MujocoShard):
     def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
         self.fields["body_mass"][slots] = tasks * self.model.body_mass
 
-    def position(self, at: At) -> NDArray[np.float64]:
+    def position(self, at: SlotIndex) -> NDArray[np.float64]:
         return self.place[at, 1, ::2]
 
     def score(
-        self, at: At, ctrl: NDArray[np.float64], position: NDArray[np.float64], velocity: NDArray[np.float64]
+        self,
+        at: SlotIndex,
+        ctrl: NDArray[np.float64],
+        position: NDArray[np.float64],
+        velocity: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         self.rows.info[at, 0] = position[:, 0]
         pain = np.abs(self.contact_forces(at)).max(axis=(1, 2)) if self.contacts else 0.0
         return velocity[:, 0] - ctrl[:, 0] - pain
 
-    def observe(self, at: At, obs: NDArray[Any]) -> None:
+    def observe(self, at: SlotIndex, obs: NDArray[Any]) -> None:
         obs[at, :STATE] = np.concatenate([self.qpos[at], self.qvel[at]], axis=1)
         obs[at, STATE : STATE + 5] = self.place[at, :, 0]
         if self.contacts:

@@ -11,7 +11,7 @@ import pytest
 from envs.base import TaskFamily
 from envs.meta.make_env import make_family
 from envs.meta.toy.plane import towards
-from envs.meta.toy.point_robot import published_tasks
+from envs.meta.toy.point_robot import published_goals
 from tests.envs.meta.played import Played, random_actions, returns_of
 from utils.options import OptionError
 
@@ -127,7 +127,7 @@ def test_arcs_are_refused_where_there_is_no_circle():
 
 
 def test_the_published_tasks_are_evenly_spaced():
-    goals = published_tasks(5)
+    goals = published_goals(5)
     diagonal = math.sqrt(0.5)
     assert np.allclose(goals, [(1, 0), (diagonal, diagonal), (0, 1), (-diagonal, diagonal), (-1, 0)])
 

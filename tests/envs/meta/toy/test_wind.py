@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from envs.meta.make_env import make_family
-from envs.meta.toy.wind import published_tasks
+from envs.meta.toy.wind import published_winds
 from tests.envs.meta.played import Played, random_actions, returns_of
 
 
@@ -47,7 +47,7 @@ def test_winds_are_uniform_in_their_square():
 
 
 def test_the_oracle_meets_the_measured_facts_on_the_published_winds():
-    returns = returns_of(make_family("Wind"), published_tasks(), oracle=True)
+    returns = returns_of(make_family("Wind"), published_winds(), oracle=True)
     assert returns.mean() == pytest.approx(63.2, abs=0.05)
     assert (returns.min(), returns.max()) == (32, 70)
 
@@ -66,7 +66,7 @@ def test_the_returns_of_oracle_and_random_are_the_reported_ones(oracle: bool):
 
 def test_a_wind_that_is_inferred_from_the_first_step_is_enough():
     family = make_family("Wind")
-    tasks = published_tasks()
+    tasks = published_winds()
     slots = np.arange(len(tasks))
     played = Played(family, len(tasks))
     rows = played.reset(slots, tasks, slots)
