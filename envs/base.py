@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from gymnasium import spaces
@@ -274,6 +274,20 @@ class Layout:
         """
         if self.with_flag:
             (obs[self.FLAG_KEY] if isinstance(obs, dict) else obs[-1:])[...] = 1.0
+
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+def map_obs(change: Callable[[T], U], obs: T | dict[str, T]) -> U | dict[str, U]:
+    """Change every array of an observation, which is one array or a flat dict of arrays."""
+    return {key: change(part) for key, part in obs.items()} if isinstance(obs, dict) else change(obs)
+
+
+def arrays_of(obs: T | dict[str, T]) -> list[T]:
+    """The arrays of an observation: the one that it is, or those of its dict in their order."""
+    return list(obs.values()) if isinstance(obs, dict) else [obs]
 
 
 def uniform_actions(rng: np.random.Generator, space: ActionSpace, n: int) -> NDArray[Any]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from envs.base import EnvSpec, Layout
+from envs.base import EnvSpec, Layout, arrays_of, map_obs
 from tests.toys import OBS_DIM, CountingFamily, DictCountingFamily
 
 
@@ -86,3 +86,11 @@ def test_a_copy_of_rows_is_not_overwritten() -> None:
     assert isinstance(rows.obs, dict) and isinstance(copy.obs, dict)
     rows.obs["where"][:] = 1
     assert not copy.reward.any() and not copy.obs["where"].any()
+
+
+def test_an_observation_is_changed_array_by_array_whether_it_is_one_or_a_dict() -> None:
+    one, both = np.arange(3), {"place": np.arange(2), "picture": np.ones(4)}
+    assert np.array_equal(map_obs(lambda part: part + 1, one), [1, 2, 3])
+    changed = map_obs(lambda part: part * 2, both)
+    assert list(changed) == ["place", "picture"] and changed["place"].tolist() == [0, 2]
+    assert arrays_of(one) == [one] and [len(part) for part in arrays_of(both)] == [2, 4]
