@@ -54,6 +54,7 @@ def _names(config: Config) -> Iterator[str]:
 
 def _learning(config: Config) -> Iterator[str]:
     algorithm, memory = ALGORITHMS.get(config.algorithm.name), MEMORIES.get(config.memory.name)
+    yield from config.agent.problems()
     if memory is not None and type(config.memory) is memory.Config:
         yield from memory.problems(config.memory)
     if algorithm is not None and type(config.algorithm) is algorithm.Config:

@@ -16,7 +16,16 @@ from buffers.base import Batch
 from envs.base import ActionSpace, ObsSpace
 from envs.interop.spaces import MASK_KEY
 from policies.agents.actions import Actions, actions_of
-from policies.agents.base import AgentSpec, Arch, Encoders, Features, Outputs, PolicyRows, Precision
+from policies.agents.base import (
+    NOTHING_TO_SHARE,
+    AgentSpec,
+    Arch,
+    Encoders,
+    Features,
+    Outputs,
+    PolicyRows,
+    Precision,
+)
 from policies.agents.branches import Branch, MarkovBranch, MemoryBranch
 from policies.agents.conditioning import HeadSizes
 from policies.agents.encoders import Encoder, encoder_of, mask_of, readable_parts
@@ -24,8 +33,6 @@ from policies.agents.heads import PolicyHead
 from policies.agents.normalisation import Normaliser
 from policies.agents.task_inference import TaskInference, check_decodable
 from policies.memory.base import State
-
-NOTHING_TO_SHARE = "agent.encoders=shared needs two that remember alike, and in agent=Memory_Markov only the critic does: use agent.encoders=separate."
 
 
 class Network(nn.Module):

@@ -4,6 +4,7 @@ and the algorithms.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -15,6 +16,11 @@ from buffers.base import Obs
 from envs.base import ActionSpace
 from policies.memory.base import Memory, MemoryConfig
 from utils.options import option
+
+NOTHING_TO_SHARE = (
+    "agent.encoders=shared needs an actor and a critic that both remember, and in agent=Memory_Markov "
+    "only the critic does: use agent.encoders=separate."
+)
 
 
 class Arch(Enum):
@@ -150,6 +156,49 @@ class AgentConfig:
     task_inference: TaskInferenceConfig = field(
         default_factory=TaskInferenceConfig, metadata={"help": "infer the task from what is remembered"}
     )
+
+    def problems(self) -> Iterator[str]:
+        """One sentence for each combination of these options that cannot work."""
+        if self.encoders is Encoders.shared and self.arch is Arch.Memory_Markov:
+            yield NOTHING_TO_SHARE
+        yield from self._conditioning_problems()
+        inference = self.task_inference
+        if inference.weight and self.arch is Arch.Markov:
+            yield (
+                "agent.task_inference.weight is for a memory, which agent=Markov does not have: "
+                "use agent=Memory or agent=Memory_Markov."
+            )
+        if not inference.weight and inference.heads_read is HeadsRead.belief:
+            yield (
+                "agent.task_inference.heads_read=belief needs a belief that learns: "
+                "set agent.task_inference.weight, to 1 for instance."
+            )
+
+    def _conditioning_problems(self) -> Iterator[str]:
+        """One sentence for each option that does not go with the chosen conditioning."""
+        if self.conditioning is Conditioning.concatenate:
+            return
+        chosen = f"agent.conditioning={self.conditioning.name}"
+        if self.precision is not Precision.float32:
+            yield (
+                f"agent.precision={self.precision.name} is for plain layers, and {chosen} has none: "
+                "use agent.precision=float32, or concatenate."
+            )
+        if self.arch is Arch.Markov:
+            yield (
+                f"{chosen} lets the memory change the heads, and agent=Markov has no memory: "
+                "use agent=Memory, or concatenate."
+            )
+        elif self.shortcut_embedding == 0:
+            yield (
+                f"{chosen} makes a network of the current row, which agent.shortcut_embedding=0 leaves out: "
+                "give it a size, or use concatenate."
+            )
+        if self.conditioning is Conditioning.film and not self.hidden:
+            yield (
+                f"{chosen} changes hidden layers, and agent.hidden is empty: "
+                "give it one, or use hypernetwork."
+            )
 
 
 @dataclass(frozen=True)

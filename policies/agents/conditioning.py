@@ -15,7 +15,7 @@ hypernetworks learn far worse. The memory gets its first gradient in the second 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
@@ -23,25 +23,10 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from policies.agents.base import Activation, AgentConfig, Arch, Conditioning, Features, Precision
+from policies.agents.base import Activation, Conditioning, Features
 from policies.nn.dense import dense
 
 ACTIVATIONS = {Activation.relu: torch.relu, Activation.tanh: torch.tanh}
-
-
-def problems(agent: AgentConfig) -> Iterator[str]:
-    """One sentence for each thing that does not go with this conditioning."""
-    chosen = f"agent.conditioning={agent.conditioning.name}"
-    if agent.conditioning is Conditioning.concatenate:
-        return
-    if agent.precision is not Precision.float32:
-        yield f"agent.precision={agent.precision.name} is for plain layers, and {chosen} has none: use agent.precision=float32, or concatenate."
-    if agent.arch is Arch.Markov:
-        yield f"{chosen} lets what is remembered change the heads, and in agent=Markov nobody remembers: use agent=Memory, or concatenate."
-    elif agent.shortcut_embedding == 0:
-        yield f"{chosen} makes a network of the current row, which agent.shortcut_embedding=0 leaves out: give it a size, or use concatenate."
-    if agent.conditioning is Conditioning.film and not agent.hidden:
-        yield f"{chosen} changes hidden layers, and agent.hidden is empty: give it one, or use hypernetwork."
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ Rewards and observations are those that the networks read, so normalised where `
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +38,7 @@ from torch import Tensor, nn
 from buffers.base import Batch
 from envs.base import ObsSpace
 from policies.agents.actions import Actions
-from policies.agents.base import AgentConfig, Arch, Decodes, Features, HeadsRead, TaskInferenceConfig, pick
+from policies.agents.base import AgentConfig, Decodes, Features, HeadsRead, TaskInferenceConfig, pick
 from policies.agents.conditioning import MLP
 from policies.agents.encoders import readable_parts
 from policies.agents.normalisation import farthest_reward
@@ -158,15 +157,6 @@ def kl_divergence(mean: Tensor, log_var: Tensor, other_mean: Tensor, other_log_v
     """[...] of Gaussians with independent numbers, the first from the other."""
     apart = (mean - other_mean).square() * (-other_log_var).exp()
     return 0.5 * (other_log_var - log_var + (log_var - other_log_var).exp() + apart - 1.0).sum(-1)
-
-
-def problems_of_inference(config: AgentConfig) -> Iterator[str]:
-    """One sentence for each thing in it that cannot stand together."""
-    inference = config.task_inference
-    if inference.weight and config.arch is Arch.Markov:
-        yield "agent.task_inference.weight is for a memory, which agent=Markov does not have: use agent=Memory or agent=Memory_Markov."
-    if not inference.weight and inference.heads_read is HeadsRead.belief:
-        yield "agent.task_inference.heads_read=belief needs a belief that learns: set agent.task_inference.weight, to 1 for instance."
 
 
 def check_decodable(config: TaskInferenceConfig, space: ObsSpace) -> None:

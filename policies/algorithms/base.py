@@ -14,11 +14,9 @@ from torch import Tensor
 
 from buffers.base import Batch, Needs
 from envs.base import ActionSpace
-from policies.agents import conditioning
 from policies.agents.actions import ActionKind, actions_of
-from policies.agents.agent import NOTHING_TO_SHARE, Agent
-from policies.agents.base import AgentConfig, AgentSpec, Arch, Encoders
-from policies.agents.task_inference import problems_of_inference
+from policies.agents.agent import Agent
+from policies.agents.base import AgentConfig, AgentSpec, Arch
 from policies.memory.base import Memory
 from utils.options import option
 
@@ -68,19 +66,14 @@ class Algorithm(ABC):
 
     @classmethod
     def problems(cls, config: Any, agent: AgentConfig) -> Iterator[str]:
-        """One sentence for each thing that cannot stand together in these options of the algorithm and its
-        agent.
-        """
-        if agent.encoders is Encoders.shared and agent.arch is Arch.Memory_Markov:
-            yield NOTHING_TO_SHARE
-        yield from conditioning.problems(agent)
-        yield from problems_of_inference(agent)
+        """One sentence for each option of the algorithm that cannot work with the others, or with the agent's."""
+        yield from ()
 
     @classmethod
     def problems_of_memory(
         cls, config: Any, agent: AgentConfig, memory: type[Memory], name: str
     ) -> Iterator[str]:
-        """The same of these options and a memory."""
+        """One sentence for each option of the algorithm that cannot work with this memory."""
         if cls.needs(config, agent.arch).state_every and not memory.stores_state:
             yield (
                 f"memory={name} has no state that is worth storing, for it reads whole trials: "
@@ -91,9 +84,11 @@ class Algorithm(ABC):
     def check(cls, config: Any, spec: AgentSpec) -> None:
         """Refuse what it cannot learn, by a `ValueError` of one sentence."""
         cls.check_actions(spec.action_space)
-        for problem in cls.problems(config, spec.config):
-            raise ValueError(problem)
-        for problem in cls.problems_of_memory(config, spec.config, spec.memory, spec.memory_config.name):
+        for problem in (
+            *spec.config.problems(),
+            *cls.problems(config, spec.config),
+            *cls.problems_of_memory(config, spec.config, spec.memory, spec.memory_config.name),
+        ):
             raise ValueError(problem)
 
     @classmethod

@@ -56,10 +56,13 @@ CONTRADICTIONS = [
         "env=PassiveVisualMatch agent.task_inference.weight=1 agent.task_inference.decode=reward_and_transition",
         "Next observations are decoded where they are vectors, and here is a picture: use agent.task_inference.decode=reward.",
     ),
-    ("agent=Memory_Markov agent.encoders=shared", "agent.encoders=shared needs two that remember alike"),
+    (
+        "agent=Memory_Markov agent.encoders=shared",
+        "agent.encoders=shared needs an actor and a critic that both remember",
+    ),
     (
         "agent=Markov agent.conditioning=film",
-        "in agent=Markov nobody remembers: use agent=Memory, or concatenate",
+        "agent=Markov has no memory: use agent=Memory, or concatenate",
     ),
     ("agent.conditioning=hypernetwork agent.shortcut_embedding=0", "makes a network of the current row"),
     (

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from policies.agents.actions import actions_of
 from policies.agents.base import Activation, AgentConfig, Arch, Conditioning, Features
-from policies.agents.conditioning import MLP, FiLM, Generated, HeadSizes, Hypernetwork, Join, net_of, problems
+from policies.agents.conditioning import MLP, FiLM, Generated, HeadSizes, Hypernetwork, Join, net_of
 from policies.agents.heads import (
     DeterministicHead,
     GaussianHead,
@@ -241,7 +241,7 @@ def test_every_parameter_has_a_gradient_once_the_first_update_is_made(conditioni
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"arch": Arch.Markov}, "in agent=Markov nobody remembers"),
+        ({"arch": Arch.Markov}, "agent=Markov has no memory"),
         ({"shortcut_embedding": 0}, "agent.shortcut_embedding=0 leaves out"),
         ({"arch": Arch.Memory_Markov, "shortcut_embedding": 0}, "agent.shortcut_embedding=0 leaves out"),
     ],
@@ -250,13 +250,13 @@ def test_every_parameter_has_a_gradient_once_the_first_update_is_made(conditioni
 def test_what_cannot_be_conditioned_is_refused_in_one_sentence(
     conditioning: Conditioning, options: dict[str, Any], sentence: str
 ) -> None:
-    (found,) = problems(AgentConfig(**options, conditioning=conditioning))
+    (found,) = AgentConfig(**options, conditioning=conditioning).problems()
     assert found.startswith(f"agent.conditioning={conditioning.name} ") and sentence in found
-    assert not list(problems(AgentConfig(**options)))
+    assert not list(AgentConfig(**options).problems())
 
 
 def test_film_needs_a_hidden_layer_and_a_hypernetwork_none() -> None:
-    (found,) = problems(AgentConfig(hidden=[], conditioning=Conditioning.film))
+    (found,) = AgentConfig(hidden=[], conditioning=Conditioning.film).problems()
     assert "agent.hidden is empty" in found
-    assert not list(problems(AgentConfig(hidden=[], conditioning=Conditioning.hypernetwork)))
-    assert not list(problems(AgentConfig(arch=Arch.Memory_Markov, conditioning=Conditioning.film)))
+    assert not list(AgentConfig(hidden=[], conditioning=Conditioning.hypernetwork).problems())
+    assert not list(AgentConfig(arch=Arch.Memory_Markov, conditioning=Conditioning.film).problems())

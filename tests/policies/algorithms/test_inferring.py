@@ -24,6 +24,14 @@ from utils import parallel as lanes
 
 KIND = {name: kind.serves[0].value for name, kind in ALGORITHMS.items()}
 EVERYTHING: dict[str, Any] = {"decode": Decodes.reward_and_transition, "heads_read": HeadsRead.belief}
+
+
+def can_learn(name: str, agent: AgentConfig) -> bool:
+    """Whether this algorithm, with its default options, accepts these options of the agent."""
+    algorithm = ALGORITHMS[name]
+    return not any((*agent.problems(), *algorithm.problems(algorithm.Config(name=name), agent)))
+
+
 COMBINATIONS = [
     pytest.param(
         name,
@@ -36,12 +44,7 @@ COMBINATIONS = [
     for arch in AGENT_ARCHS
     for encoders in Encoders
     for options in ({}, EVERYTHING)
-    if arch is not Arch.Markov
-    and not any(
-        ALGORITHMS[name].problems(
-            ALGORITHMS[name].Config(name=name), AgentConfig(arch=arch, encoders=encoders)
-        )
-    )
+    if arch is not Arch.Markov and can_learn(name, AgentConfig(arch=arch, encoders=encoders))
 ]
 every_combination = pytest.mark.parametrize(("name", "arch", "encoders", "options"), COMBINATIONS)
 every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
