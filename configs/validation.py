@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from envs.backends import BACKENDS
 from envs.backends.base import BackendError
 from envs.backends.workers.launch import check_startable
-from envs.manager.checks import check_settings
 from envs.meta import FAMILIES
+from envs.parallel_env_manager import check_settings
 from policies.agents.base import Arch
 from policies.algorithms import ALGORITHMS
 from policies.memory import MEMORIES

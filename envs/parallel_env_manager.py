@@ -41,6 +41,7 @@ __all__ = [
     "Start",
     "TrialDroppedError",
     "WorkerError",
+    "check_settings",
 ]
 
 _FLAGS = ("valid", "episode_start", "trial_start", "trial_end", "terminated", "truncated")

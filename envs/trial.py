@@ -1,21 +1,12 @@
-"""Trials: k episodes of one task. The clock that draws their boundaries, and the single-environment face of a
-trial.
-"""
+"""Trials: k episodes of one task, and the clock that marks where they begin and end."""
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING, Any
-
-import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from envs.base import Rows, Slots
 from utils.seeding import episode_seeds
-
-if TYPE_CHECKING:
-    from envs.parallel_env_manager import ParallelEnvManager
 
 
 class TrialClock:
@@ -85,98 +76,3 @@ class TrialClock:
         )
         rows.trial_end[slots] = last
         self.running[slots] = ~last
-
-
-class Boundary(Enum):
-    """What the single environment shows between two episodes of a trial.
-
-    `reset_obs`: the last row of the episode, then (after one ignored action) the start row of the next.
-    `legacy`: only the last row, as the published wrappers did, with the new-episode flag raised on it where
-    there is one; the start observation is hidden in `info["start_state"]`, and the first action is taken
-    without seeing it.
-    """
-
-    reset_obs = "reset_obs"
-    legacy = "legacy"
-
-
-class VariBadWrapper(gymnasium.Env[Any, Any]):
-    """A trial as one Gymnasium episode: k episodes of one task, so k(H+1)-1 steps (k*H with
-    `boundary=legacy`).
-
-    `reset(seed=, options={"task": vector})` starts a trial of that task, or of a task drawn from the family's
-    training split. The observation ends with the task when `oracle`, and with the new-episode flag when k >
-    1. `info` tells what happens inside: `task`, `episode`, `episode_start`, `terminated`, `truncated` (of the
-    inner episode) and the family's own numbers.
-    """
-
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 - Gymnasium declares it so
-
-    def __init__(
-        self,
-        manager: ParallelEnvManager,
-        *,
-        boundary: Boundary = Boundary.reset_obs,
-        render_mode: str | None = None,
-    ) -> None:
-        if manager.num_envs != 1:
-            raise ValueError(f"VariBadWrapper is the face of one slot; this manager has {manager.num_envs}.")
-        self._manager = manager
-        self._boundary = boundary
-        self._running = False
-        self.render_mode = render_mode
-        self.observation_space = manager.single_observation_space
-        self.action_space = manager.single_action_space
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Start a trial."""
-        super().reset(seed=seed)
-        unknown = set(options or {}) - {"task"}
-        if unknown:
-            raise ValueError(f"reset(options=...) knows only 'task', not {sorted(unknown)}.")
-        task = (options or {}).get("task")
-        tasks = self._manager.sample_tasks(1, rng=self.np_random) if task is None else [task]
-        self._manager.reset(tasks, seeds=[int(self.np_random.integers(2**63))])
-        self._arrived(trial_end=False)
-        return self._obs(), self._info()
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One step of the inner episode; after its last row, the start of the next (the action is ignored).
-
-        A trial that is given up after a fault ends with a `TrialDroppedError`; `reset` starts another.
-        """
-        if not self._running:
-            raise gymnasium.error.ResetNeeded("The trial is over, or was never started: call reset().")
-        rows = self._manager.step(np.asarray(action)[None])
-        self._arrived(trial_end=bool(rows.trial_end[0]))
-        reward, trial_end = float(rows.reward[0]), bool(rows.trial_end[0])
-        terminated, truncated = bool(rows.terminated[0]), bool(rows.truncated[0])
-        obs, info = self._obs(), self._info()
-        if self._boundary is Boundary.legacy and (terminated or truncated) and not trial_end:
-            self._manager.step(np.asarray(action)[None])
-            self._arrived(trial_end=False)
-            info["start_state"] = self._obs()
-            self._manager.layout.raise_flag(obs)
-        return obs, reward, terminated and trial_end, truncated and trial_end, info
-
-    def render(self) -> Any:
-        """An RGB picture, when made with `render_mode="rgb_array"`."""
-        return self._manager.render(0) if self.render_mode == "rgb_array" else None
-
-    def close(self) -> None:
-        """Free the environment."""
-        self._manager.close()
-
-    def _arrived(self, *, trial_end: bool) -> None:
-        """The row of a trial that goes on unless this is its end; an error if it was given up instead."""
-        self._running = not (trial_end or self._manager.dropped[0])
-        self._manager.check_kept(0)
-
-    def _obs(self) -> Any:
-        obs = self._manager.rows.obs
-        return {key: part[0].copy() for key, part in obs.items()} if isinstance(obs, dict) else obs[0].copy()
-
-    def _info(self) -> dict[str, Any]:
-        return self._manager.info_of(0)

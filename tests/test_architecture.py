@@ -82,8 +82,27 @@ def libraries_in_their_place(name: str, tree: ast.Module) -> Iterator[str]:
             library == "wandb" and name != "utils/wandb_run.py"
         ):
             yield f"{line}: {library} has another place"
-        if library == "torch" and name.startswith("envs/"):
-            yield f"{line}: torch under envs/, where every worker would import it"
+    if name.startswith("envs/"):
+        yield from (
+            f"{line}: {dotted} under envs/, where every worker would import it"
+            for line, dotted in imports_of_workers(name, tree)
+            if dotted.partition(".")[0] in ("torch", "stable_baselines3")
+        )
+
+
+def imports_of_workers(name: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """What is imported together with this module of envs/: in interop/ all but what its functions import."""
+    functions = (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+    in_functions = {line for function in functions for line, _ in imports(function)}
+    later = in_functions if name.startswith("envs/interop/") else set[int]()
+    return ((line, dotted) for line, dotted in imports(tree) if line not in later)
+
+
+def the_manager_has_an_inside(name: str, tree: ast.Module) -> Iterator[str]:
+    if name != "envs/parallel_env_manager.py" and not name.startswith("envs/manager/"):
+        for line, dotted in imports(tree):
+            if within(dotted, "envs.manager"):
+                yield f"{line}: import it from envs.parallel_env_manager, not {dotted}"
 
 
 def families_and_backends_apart(name: str, tree: ast.Module) -> Iterator[str]:
@@ -192,6 +211,7 @@ RULES: dict[Rule, tuple[str, str]] = {
     arrows: ("envs/x.py", "from policies.learner import Learner"),
     libraries_in_their_place: ("envs/x.py", "import torch"),
     families_and_backends_apart: ("envs/meta/x.py", "from envs.backends.serial import SerialBackend"),
+    the_manager_has_an_inside: ("policies/x.py", "from envs.manager.stepping import Start"),
     algorithms_know_contracts_only: ("policies/algorithms/x.py", "from policies.memory.gru import GRU"),
     main_imports_late: ("main.py", "from policies.learner import Learner"),
     opens_with_a_sentence: ("utils/x.py", "import os"),
@@ -206,12 +226,20 @@ RULES: dict[Rule, tuple[str, str]] = {
 MORE_OFFENCES: list[tuple[Rule, str, str]] = [
     (libraries_in_their_place, "policies/x.py", "from omegaconf import DictConfig"),
     (libraries_in_their_place, "utils/logger.py", "def f():\n    import wandb"),
+    (libraries_in_their_place, "envs/interop/x.py", "from stable_baselines3 import PPO"),
+    (libraries_in_their_place, "envs/meta/x.py", "def f():\n    import torch"),
+    (the_manager_has_an_inside, "envs/interop/x.py", "import envs.manager.recovery"),
     (families_and_backends_apart, "envs/backends/x.py", "from envs import meta"),
     (algorithms_know_contracts_only, "policies/algorithms/x.py", "from buffers.replay import Replay"),
     (arrows, "utils/x.py", "import envs.base"),
     (runs_no_data, "envs/backends/workers/process.py", "pickle.loads(data)"),
     (runs_no_data, "utils/x.py", "np.load(file, allow_pickle=True)"),
 ]
+
+
+def test_a_face_may_import_another_library_inside_a_function() -> None:
+    inside = ast.parse("def play():\n    import torch")
+    assert not list(libraries_in_their_place("envs/interop/x.py", inside))
 
 
 def rule_name(rule: object) -> str | None:

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.base import EnvSpec, Layout, Rows
-from envs.interop.gymnasium_shard import GymShard, TaskSetter
+from envs.interop.gymnasium_shard import GymnasiumShard, TaskSetter
 from envs.interop.spaces import ActionWriter, ObsReader
 
 NUM_CHOICES = 4
@@ -201,24 +201,27 @@ def bound_shard(
     num_slots: int = 1,
     task: TaskSetter | None = None,
     info_names: tuple[str, ...] = (),
-) -> tuple[GymShard, Rows]:
+) -> tuple[GymnasiumShard, Rows]:
     """A shard of these environments with rows of its own."""
     probe = make()
     reader, writer = ObsReader(probe.observation_space, probe.action_space), ActionWriter(probe.action_space)
-    shard = GymShard(make, num_slots, reader, writer, task=task, info_names=info_names)
+    shard = GymnasiumShard(make, num_slots, reader, writer, task=task, info_names=info_names)
     rows = Layout(EnvSpec("Toy", reader.space, writer.space, 1, info_names)).allocate(num_slots)
     shard.bind(rows)
     return shard, rows
 
 
 def start(
-    shard: GymShard, slots: list[int], seeds: list[int] | None = None, tasks: list[list[float]] | None = None
+    shard: GymnasiumShard,
+    slots: list[int],
+    seeds: list[int] | None = None,
+    tasks: list[list[float]] | None = None,
 ) -> None:
     """Reset these slots."""
     task = np.zeros((len(slots), 1)) if tasks is None else np.array(tasks, np.float64)
     shard.reset(np.array(slots), task, np.array(slots if seeds is None else seeds, np.uint64))
 
 
-def act(shard: GymShard, slots: list[int], actions: Any) -> None:
+def act(shard: GymnasiumShard, slots: list[int], actions: Any) -> None:
     """Step these slots."""
     shard.step(np.array(slots), np.asarray(actions))

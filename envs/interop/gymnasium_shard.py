@@ -41,7 +41,7 @@ class TaskSetter:
     """The task as the environment knows it."""
 
 
-class GymShard(Shard):
+class GymnasiumShard(Shard):
     """Slots of any Gymnasium environment, an instance each.
 
     Whatever an environment returns is read strictly (envs/interop/spaces.py) before anything of it is stored,
@@ -109,7 +109,7 @@ class GymShard(Shard):
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
         """Step these copies, one after the other."""
         rows = self.rows
-        for slot, action in zip(slots.tolist(), self._writer.settle(actions, slots), strict=True):
+        for slot, action in zip(slots.tolist(), self._writer.convert(actions, slots), strict=True):
             result = _run(slot, "step", self._envs[slot].step, action)
             if not (isinstance(result, tuple) and len(result) == 5):
                 raise SlotError(
@@ -155,7 +155,7 @@ class GymShard(Shard):
                 picture = self._envs[slot].render()
         except Exception as error:
             raise RuntimeError(
-                f"The environment cannot draw here ({told(error)}). If it draws with MuJoCo, then without a screen it needs EGL or OSMesa: "
+                f"The environment cannot draw here ({error_text(error)}). If it draws with MuJoCo, then without a screen it needs EGL or OSMesa: "
                 "install one and set MUJOCO_GL=egl or MUJOCO_GL=osmesa before the program starts."
             ) from error
         if not (
@@ -196,7 +196,7 @@ def close_env(env: Any) -> None:
     try:
         env.close()
     except Exception as error:  # noqa: BLE001 - third-party code; the other environments are still to be closed
-        _log.warning("%s raised in close(): %s", type(env).__name__, told(error))
+        _log.warning("%s raised in close(): %s", type(env).__name__, error_text(error))
 
 
 @contextmanager
@@ -214,7 +214,7 @@ def _drawing_without_a_screen() -> Iterator[None]:
             del os.environ["MUJOCO_GL"]
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An error in words, though it may have none or too many."""
     text = str(traceback.TracebackException.from_exception(error))
     return f"{type(error).__name__}: {text if len(text) <= 2000 else f'{text[:2000]}...'}"
@@ -228,7 +228,7 @@ def _run(slot: int, name: str, function: Callable[..., Any], *args: Any, **kwarg
     try:
         return function(*args, **kwargs)
     except Exception as error:
-        raise SlotError(slot, f"{name} raised {told(error)}") from error
+        raise SlotError(slot, f"{name} raised {error_text(error)}") from error
 
 
 def _of_the_last_row(obs: Any, info: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -295,7 +295,7 @@ class ActionWriter:
             self._half, self._center = self._high / 2 - self._low / 2, self._high / 2 + self._low / 2
         return spaces.Box(-1.0, 1.0, space.shape, np.float32)
 
-    def settle(self, actions: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[Any]:
+    def convert(self, actions: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[Any]:
         """[n, ...] the environment's actions, which nobody else holds; one that is no action is refused by
         its slot.
         """

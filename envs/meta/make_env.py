@@ -10,10 +10,10 @@ from gymnasium.utils import seeding
 
 from envs.backends.base import BackendConfig
 from envs.base import EnvConfig, TaskFamily
+from envs.interop.varibad_wrapper import Boundary, VariBadWrapper
 from envs.meta import FAMILIES
 from envs.meta.third_party.installed import missing
 from envs.parallel_env_manager import ParallelEnvManager
-from envs.trial import Boundary, VariBadWrapper
 from utils.options import OptionError, from_keywords, nearest
 
 _OWN_ARGUMENTS = {"family": "env_id", "max_rollouts_per_task": "episodes_per_task", "oracle": "oracle"}

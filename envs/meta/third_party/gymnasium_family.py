@@ -21,7 +21,7 @@ from gymnasium.envs import registration
 from numpy.typing import NDArray
 
 from envs.base import EnvConfig, EnvSpec, Shelf, Split, TaskFamily
-from envs.interop.gymnasium_shard import GymShard, MakeEnv, TaskSetter, built_env, close_env, told
+from envs.interop.gymnasium_shard import GymnasiumShard, MakeEnv, TaskSetter, built_env, close_env, error_text
 from envs.interop.spaces import ActionWriter, ObsReader, SpaceError
 from envs.meta.kernels import check_split
 from utils.options import OptionError, from_keywords, option
@@ -159,9 +159,9 @@ class GymnasiumFamily(TaskFamily):
             weakref.finalize(self, close_env, self._of_sampling)
         return self._format.vectors(_drawn(self._of_sampling, n, int(rng.integers(SEEDS))), self._name)
 
-    def make_shard(self, num_slots: int, threads: int = 1) -> GymShard:
+    def make_shard(self, num_slots: int, threads: int = 1) -> GymnasiumShard:
         setter = TaskSetter(self._by.value, self._format.task)
-        return GymShard(
+        return GymnasiumShard(
             self._make, num_slots, self._reader, self._writer, task=setter, info_names=self.spec.info_names
         )
 
@@ -174,7 +174,7 @@ class GymnasiumFamily(TaskFamily):
         try:
             return built_env(self._make)
         except Exception as error:
-            raise OptionError(f"{self._name} cannot be built: {told(error)}") from error
+            raise OptionError(f"{self._name} cannot be built: {error_text(error)}") from error
 
     def _own_limit(self, env: gymnasium.Env[Any, Any]) -> int:
         limit = env.spec.max_episode_steps if env.spec is not None else None
@@ -318,7 +318,7 @@ class Registered:
     wrappers: tuple[Callable[[Any], Any], ...]
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
-        # Gymnasium's own checker looks at the first step only, and GymShard at every one.
+        # Gymnasium's own checker looks at the first step only, and GymnasiumShard at every one.
         env: Any = gymnasium.make(
             self.registration,
             max_episode_steps=self.max_episode_steps,

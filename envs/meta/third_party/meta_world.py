@@ -20,7 +20,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.base import EnvConfig, EnvSpec, Obs, Reference, Shelf, Split, TaskFamily
-from envs.interop.gymnasium_shard import GymShard, TaskSetter, close_env
+from envs.interop.gymnasium_shard import GymnasiumShard, TaskSetter, close_env
 from envs.interop.spaces import ActionWriter, ObsReader
 from envs.meta.kernels import check_split
 from utils.options import OptionError, nearest, option
@@ -154,10 +154,10 @@ class MetaWorld(TaskFamily):
         rounds = [rng.permutation(len(known)) for _ in range(-(-n // len(known)))]
         return known[np.concatenate([np.zeros(0, np.int64), *rounds])[:n]]
 
-    def make_shard(self, num_slots: int, threads: int = 1) -> GymShard:
+    def make_shard(self, num_slots: int, threads: int = 1) -> GymnasiumShard:
         idle: dict[str, list[Any]] = defaultdict(list)
         version, end = self.config.reward_version.value, self.config.end_on_success
-        return GymShard(
+        return GymnasiumShard(
             lambda: AnyTask(idle, version, end),
             num_slots,
             ObsReader(OBS_SPACE, ACTION_SPACE),

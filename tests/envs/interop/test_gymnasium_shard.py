@@ -1,4 +1,4 @@
-"""GymShard: nothing of a third-party environment is stored that was not checked, and its habits do not reach
+"""GymnasiumShard: nothing of a third-party environment is stored that was not checked, and its habits do not reach
 the rows.
 """
 

@@ -119,7 +119,7 @@ def test_a_mask_of_several_choices_has_them_side_by_side() -> None:
 
 
 def settled(space: spaces.Space[Any], action: Any, rescale: bool = True) -> Any:
-    return ActionWriter(space, rescale).settle(np.array([action]), ONE_SLOT)[0]
+    return ActionWriter(space, rescale).convert(np.array([action]), ONE_SLOT)[0]
 
 
 def test_continuous_actions_are_stretched_to_their_bounds() -> None:
@@ -134,7 +134,7 @@ def test_continuous_actions_are_stretched_to_their_bounds() -> None:
 def test_actions_that_need_no_stretching_stay_bit_for_bit() -> None:
     actions = np.random.default_rng(0).uniform(-1, 1, (50, 3)).astype(np.float32) * np.float32(1e-20)
     writer = ActionWriter(box(-1, 1, np.float32, (3,)))
-    assert writer.settle(actions, np.arange(50)).tobytes() == actions.tobytes()
+    assert writer.convert(actions, np.arange(50)).tobytes() == actions.tobytes()
 
 
 def test_unscaled_actions_are_those_of_the_environment() -> None:
@@ -145,7 +145,7 @@ def test_unscaled_actions_are_those_of_the_environment() -> None:
 
 def test_the_environment_gets_actions_of_its_own() -> None:
     given = np.zeros((1, 3), np.float32)
-    ActionWriter(box(-1, 1, np.float32, (3,))).settle(given, ONE_SLOT)[:] = 5.0
+    ActionWriter(box(-1, 1, np.float32, (3,))).convert(given, ONE_SLOT)[:] = 5.0
     assert not given.any()
 
 

@@ -9,9 +9,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from envs.interop.varibad_wrapper import VariBadWrapper
 from envs.meta.make_env import make_env, make_family, make_parallel_env
 from envs.meta.toy.point_robot import PointRobotConfig, PointStart
-from envs.trial import VariBadWrapper
 from utils.options import OptionError
 
 SHORT: dict[str, Any] = {"max_episode_steps": 5}
