@@ -13,6 +13,12 @@ previous one. A *slot* is one copy of an environment. A *shard* is the slots tha
 
 The last observation of an episode is an ordinary row: it carries the last reward, and the action chosen there
 is ignored.
+
+Slots are numbered three times, always from 0, and each number is shifted in one place only:
+
+    slot of the manager   0..N-1        what `ParallelEnvManager`, `TrialClock`, backends and faults mean
+    slot of a group       0..size-1     what `SlotGroup` means; `SlotGroup.post` adds its `start`
+    slot of a shard       0..n-1        what `Shard` and `SlotError` mean; `ShardHost` subtracts its start
 """
 
 from __future__ import annotations
@@ -35,6 +41,29 @@ ObsSpace = spaces.Box | spaces.Dict
 ActionSpace = spaces.Box | spaces.Discrete | spaces.MultiDiscrete
 Slots = slice | NDArray[np.int64]
 """Some slots: consecutive ones, or sorted indices."""
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+def map_obs(change: Callable[[T], U], obs: T | dict[str, T]) -> U | dict[str, U]:
+    """Change every array of an observation, which is one array or a flat dict of arrays."""
+    if isinstance(obs, dict):
+        return {key: change(part) for key, part in obs.items()}
+    return change(obs)
+
+
+def arrays_of(obs: T | dict[str, T]) -> list[T]:
+    """The arrays of an observation: the one that it is, or those of its dict in their order."""
+    return list(obs.values()) if isinstance(obs, dict) else [obs]
+
+
+def paired_arrays(first: T | dict[str, T], second: U | dict[str, U]) -> list[tuple[T, U]]:
+    """The arrays of two observations of one space: each of the first with that of the same name."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        return [(part, second[key]) for key, part in first.items()]
+    assert not isinstance(first, dict) and not isinstance(second, dict), "two spaces"
+    return [(first, second)]
 
 
 class Split(Enum):
@@ -69,9 +98,9 @@ class Shelf(Enum):
 
 @dataclass(frozen=True)
 class Reference:
-    """Known returns of one episode, to draw beside a learner's, for the settings that a spec was made with.
+    """Known returns of one episode, to draw beside a learner's, under the options of the spec.
 
-    Measured by `benchmarks.scores`: over `tasks` tasks of the test split, drawn and played from `seed`, one
+    `benchmarks.scores` measures them: over `tasks` tasks of the test split, drawn and played from `seed`, one
     first episode each.
     """
 
@@ -85,7 +114,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What a family reports of itself; nobody has to build an environment to know it."""
+    """What a family reports of itself, known before any environment is built."""
 
     name: str
     obs_space: ObsSpace
@@ -96,7 +125,7 @@ class EnvSpec:
     split: Split = Split.shared
     reference: Reference | None = None
     success: str | None = None
-    """The info that says, at any row of an episode, that the episode has succeeded."""
+    """The name of the info that is above 0 in a row if the episode has succeeded by then."""
 
 
 @dataclass
@@ -132,20 +161,17 @@ class Rows:
 
     def part(self, start: int, stop: int) -> Rows:
         """Views of slots start..stop."""
-        cut = {item.name: getattr(self, item.name)[start:stop] for item in fields(self) if item.name != "obs"}
-        obs = (
-            {key: part[start:stop] for key, part in self.obs.items()}
-            if isinstance(self.obs, dict)
-            else self.obs[start:stop]
-        )
-        return Rows(obs=obs, **cut)
+        return self._map(lambda array: array[start:stop])
 
     def copy(self) -> Rows:
-        """Rows that nobody overwrites."""
-        arrays = {item.name: getattr(self, item.name).copy() for item in fields(self)}
-        if isinstance(self.obs, dict):
-            arrays["obs"] = {key: part.copy() for key, part in self.obs.items()}
-        return Rows(**arrays)
+        """Rows that later steps do not overwrite."""
+        return self._map(lambda array: array.copy())
+
+    def _map(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Rows:
+        changed: dict[str, Any] = {
+            item.name: map_obs(change, getattr(self, item.name)) for item in fields(self)
+        }
+        return Rows(**changed)
 
 
 @dataclass(frozen=True)
@@ -165,47 +191,40 @@ class Layout:
     FLAG_KEY: ClassVar[str] = "new_episode"
 
     def __post_init__(self) -> None:
-        if (
-            (self.with_task or self.with_flag)
-            and isinstance(self.spec.obs_space, spaces.Box)
-            and len(self.spec.obs_space.shape) != 1
-        ):
-            shape = self.spec.obs_space.shape
+        inner = self.spec.obs_space
+        if isinstance(inner, spaces.Dict) or not self.extra:
+            return  # a Dict takes further parts whatever its own look like
+        if len(inner.shape) != 1:
             raise ValueError(
-                f"{self.spec.name}: the task and the new-episode flag can stand beside a vector or in a Dict, not in shape {shape}."
+                f"{self.spec.name}: the task and the new-episode flag can stand beside a vector or in a Dict,"
+                f" not in shape {inner.shape}."
             )
-        if (
-            self.with_task
-            and isinstance(self.spec.obs_space, spaces.Box)
-            and self.spec.obs_space.dtype.kind != "f"
-        ):
-            dtype = self.spec.obs_space.dtype
+        if self.with_task and inner.dtype.kind != "f":
             raise ValueError(
-                f"{self.spec.name}: a task cannot stand beside a vector of {dtype}, which would cut its numbers: wrap it into floats."
+                f"{self.spec.name}: a task cannot stand beside a vector of {inner.dtype}, "
+                "which would cut its numbers: wrap it into floats."
             )
 
     @cached_property
     def extra(self) -> dict[str, int]:
         """The parts that the manager adds, with their sizes."""
-        return ({self.TASK_KEY: self.spec.task_dim} if self.with_task else {}) | (
-            {self.FLAG_KEY: 1} if self.with_flag else {}
-        )
+        sizes: dict[str, int] = {}
+        if self.with_task:
+            sizes[self.TASK_KEY] = self.spec.task_dim
+        if self.with_flag:
+            sizes[self.FLAG_KEY] = 1
+        return sizes
 
     @property
     def obs_space(self) -> ObsSpace:
         """The space of the policy's observation."""
         inner, bounds = self.spec.obs_space, {self.TASK_KEY: (-np.inf, np.inf), self.FLAG_KEY: (0.0, 1.0)}
         if isinstance(inner, spaces.Dict):
-            return spaces.Dict(
-                {
-                    **inner.spaces,
-                    **{
-                        key: spaces.Box(*bounds[key], (size,), np.float32) for key, size in self.extra.items()
-                    },
-                }
-            )
+            added = {key: spaces.Box(*bounds[key], (size,), np.float32) for key, size in self.extra.items()}
+            return spaces.Dict({**inner.spaces, **added})
         if not self.extra:
             return inner
+        # A vector grows at its end, in the order of `extra`.
         low, high = [inner.low], [inner.high]
         for key, size in self.extra.items():
             low.append(np.full(size, bounds[key][0], inner.low.dtype))
@@ -215,19 +234,17 @@ class Layout:
     def allocate(
         self, num_slots: int, empty: Callable[[tuple[int, ...], Any], NDArray[Any]] = np.zeros
     ) -> Rows:
-        """Rows of `num_slots` slots; `empty(shape, dtype)` makes each array, zeroed (process backends place
-        them in shared memory).
+        """Rows of `num_slots` slots, all zero.
+
+        `empty(shape, dtype)` makes each array: process backends place them in shared memory.
         """
 
         def of_space(space: spaces.Space[Any]) -> NDArray[Any]:
             return empty((num_slots, *(space.shape or ())), space.dtype)
 
-        policy = self.obs_space
-        obs: Obs = (
-            {key: of_space(part) for key, part in policy.spaces.items()}
-            if isinstance(policy, spaces.Dict)
-            else of_space(policy)
-        )
+        policy: Any = self.obs_space
+        obs_spaces = policy.spaces if isinstance(policy, spaces.Dict) else policy
+        obs: Obs = map_obs(of_space, obs_spaces)
         flags = [empty((num_slots,), np.bool_) for _ in range(6)]
         return Rows(
             obs=obs,
@@ -245,7 +262,7 @@ class Layout:
         )
 
     def part(self, rows: Rows, start: int, stop: int) -> Rows:
-        """Slots start..stop of `rows` as one shard sees them: views, with the family's own observation only."""
+        """Views of slots start..stop as one shard sees them, with the family's own observation only."""
         cut = rows.part(start, stop)
         if isinstance(cut.obs, dict):
             cut.obs = {key: cut.obs[key] for key in self.spec.obs_space}  # pyright: ignore[reportGeneralTypeIssues]
@@ -257,37 +274,27 @@ class Layout:
         """Write the task and the new-episode flag into the observation of these slots."""
         if not self.extra:
             return
+        # The flag tells the agent of a new episode, so it is up on the start rows of episodes 2..k only.
         flag = rows.episode_start[slots] & ~rows.trial_start[slots]
         values = {self.TASK_KEY: rows.task[slots], self.FLAG_KEY: flag[:, None]}
         if isinstance(rows.obs, dict):
             for key in self.extra:
                 rows.obs[key][slots] = values[key]
             return
-        at = rows.obs.shape[1] - sum(self.extra.values())
+        # In a vector they are its last numbers, in the order of `extra`.
+        start = rows.obs.shape[1] - sum(self.extra.values())
         for key, size in self.extra.items():
-            rows.obs[slots, at : at + size] = values[key]
-            at += size
+            rows.obs[slots, start : start + size] = values[key]
+            start += size
 
     def raise_flag(self, obs: Obs) -> None:
-        """Set the new-episode flag in one slot's observation, if it has one: the last part, or the last
-        number of a vector.
-        """
-        if self.with_flag:
-            (obs[self.FLAG_KEY] if isinstance(obs, dict) else obs[-1:])[...] = 1.0
-
-
-T = TypeVar("T")
-U = TypeVar("U")
-
-
-def map_obs(change: Callable[[T], U], obs: T | dict[str, T]) -> U | dict[str, U]:
-    """Change every array of an observation, which is one array or a flat dict of arrays."""
-    return {key: change(part) for key, part in obs.items()} if isinstance(obs, dict) else change(obs)
-
-
-def arrays_of(obs: T | dict[str, T]) -> list[T]:
-    """The arrays of an observation: the one that it is, or those of its dict in their order."""
-    return list(obs.values()) if isinstance(obs, dict) else [obs]
+        """Set the new-episode flag in one slot's observation, if it has one."""
+        if not self.with_flag:
+            return
+        if isinstance(obs, dict):
+            obs[self.FLAG_KEY][...] = 1.0
+        else:
+            obs[-1:] = 1.0  # the flag is the last number of a vector
 
 
 def uniform_actions(rng: np.random.Generator, space: ActionSpace, n: int) -> NDArray[Any]:
@@ -300,8 +307,9 @@ def uniform_actions(rng: np.random.Generator, space: ActionSpace, n: int) -> NDA
 
 
 class SlotError(RuntimeError):
-    """One slot of a shard failed; raise it from the original error where the slot is known. `slot` counts
-    within the shard.
+    """One slot of a shard failed; a shard raises it from the original error where it knows the slot.
+
+    `slot` is the slot of the shard; `ShardHost` turns it into that of the manager.
     """
 
     def __init__(self, slot: int, message: str) -> None:
@@ -312,9 +320,9 @@ class SlotError(RuntimeError):
 class Shard(ABC):
     """Slots of one family, stepped together. A shard knows neither trials nor processes nor the horizon H.
 
-    `slots` are sorted indices within the shard. Slot i of many must equal a shard of one slot, bit for bit:
-    write kernels elementwise with explicit small sums, since matmul and reductions over strided arrays give
-    other last bits at other sizes.
+    `slots` are sorted slots of this shard. Slot i of many must equal a shard of one slot, bit for bit: write
+    kernels elementwise with explicit small sums, since matmul and reductions over strided arrays give other
+    last bits at other sizes.
     """
 
     rows: Rows
@@ -325,8 +333,9 @@ class Shard(ABC):
 
     @abstractmethod
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
-        """Start an episode of `tasks[i]` with `seeds[i]` in `slots[i]`: write obs and info (the backend
-        zeroes reward and flags).
+        """Start an episode of `tasks[i]` with `seeds[i]` in `slots[i]`: write obs and info.
+
+        The backend has zeroed reward, terminated and truncated before.
         """
 
     @abstractmethod
@@ -347,20 +356,17 @@ class Shard(ABC):
 
 
 class TaskFamily(ABC):
-    """A distribution over tasks, and the environments that play them. Cheap to build and to pickle; all
-    weight is in its shards.
+    """A distribution over tasks, and the environments that play them.
+
+    A family is cheap to build and to pickle; all that is heavy is in its shards.
     """
 
     Config: ClassVar[type[EnvConfig]] = EnvConfig
     shelf: ClassVar[Shelf] = Shelf.toy
     version: ClassVar[int] = 1
-    """Raised whenever the same task, seed and actions give other rows; part of the Gymnasium id,
-    `Retrial/<Name>-v<version>`.
-    """
+    """Grows when the same task, seed and actions give other rows; the v of `Retrial/<Name>-v<version>`."""
     package: ClassVar[str | None] = None
-    """What has to be installed beside the tested set, by requirements-<package>.txt; its shards import it,
-    and nothing else does.
-    """
+    """The package that requirements-<package>.txt installs; only this family's shards import it."""
     spec: EnvSpec
 
     def __init__(self, config: EnvConfig) -> None:
@@ -368,8 +374,9 @@ class TaskFamily(ABC):
 
     @abstractmethod
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
-        """[n, task_dim] tasks of the split ("train" or "test", else a ValueError): plain vectors, cheap to
-        send, to save and to plot.
+        """[n, task_dim] tasks of the split ("train" or "test"; anything else is a ValueError).
+
+        They are plain vectors, which are cheap to send, to save and to plot.
         """
 
     @abstractmethod
@@ -377,7 +384,8 @@ class TaskFamily(ABC):
         """A shard of `num_slots` slots; `threads` for families that can use them."""
 
     def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[Any]:
-        """[N, ...] what one who knows the task does: analytic or scripted, a function of the present rows,
-        for families where that exists.
+        """[N, ...] actions of a policy that knows the task, as a function of these rows.
+
+        It is analytic or scripted; a family without such a policy leaves this method as it is.
         """
         raise NotImplementedError(f"{type(self).__name__} has no oracle policy")

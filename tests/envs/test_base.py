@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from envs.base import EnvSpec, Layout, arrays_of, map_obs
+from envs.base import EnvSpec, Layout, arrays_of, map_obs, paired_arrays
 from tests.toys import OBS_DIM, CountingFamily, DictCountingFamily
 
 
@@ -71,11 +71,9 @@ def test_whole_numbers_have_no_place_for_the_task_but_for_the_flag() -> None:
 def test_the_flag_has_its_bounds_beside_a_vector_and_in_a_dict() -> None:
     for family in (CountingFamily(), DictCountingFamily()):
         layout = layout_of(family)
-        space = (
-            layout.obs_space[Layout.FLAG_KEY]
-            if isinstance(layout.obs_space, spaces.Dict)
-            else layout.obs_space
-        )
+        space = layout.obs_space
+        if isinstance(space, spaces.Dict):
+            space = space[Layout.FLAG_KEY]
         assert isinstance(space, spaces.Box) and (space.low[-1], space.high[-1]) == (0.0, 1.0)
 
 
@@ -90,7 +88,15 @@ def test_a_copy_of_rows_is_not_overwritten() -> None:
 
 def test_an_observation_is_changed_array_by_array_whether_it_is_one_or_a_dict() -> None:
     one, both = np.arange(3), {"place": np.arange(2), "picture": np.ones(4)}
-    assert np.array_equal(map_obs(lambda part: part + 1, one), [1, 2, 3])
+    (grown,) = arrays_of(map_obs(lambda part: part + 1, one))
+    assert grown.tolist() == [1, 2, 3]
     changed = map_obs(lambda part: part * 2, both)
     assert list(changed) == ["place", "picture"] and changed["place"].tolist() == [0, 2]
     assert arrays_of(one) == [one] and [len(part) for part in arrays_of(both)] == [2, 4]
+
+
+def test_two_observations_are_walked_together_by_name() -> None:
+    one, both = np.arange(3), {"place": np.arange(2), "picture": np.ones(4)}
+    assert [(first is one, second) for first, second in paired_arrays(one, 5)] == [(True, 5)]
+    pairs = paired_arrays(both, {"picture": "p", "place": "q"})
+    assert [(len(first), second) for first, second in pairs] == [(2, "q"), (4, "p")]
