@@ -245,7 +245,7 @@ class Learner:
         watch.lap("buffer")
         metrics = self.algorithm.update(batch)
         if self.needs.on_policy:
-            self.agent.observe(batch, self.config.algorithm.discount)
+            self.agent.update_normaliser(batch, self.config.algorithm.discount)
         self.guard.watch(self.counters.updates, batch, metrics)
         watch.lap("update")
         self.counters.updates += 1

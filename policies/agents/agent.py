@@ -36,7 +36,7 @@ from policies.memory.base import State
 
 
 class Network(nn.Module):
-    """An actor or a critic; one that remembers may have to infer the task from it."""
+    """An actor or a critic: encoder, branch, perhaps task inference, and a head."""
 
     def __init__(
         self, encoder: Encoder, branch: Branch, head: nn.Module, inference: TaskInference | None = None
@@ -48,32 +48,32 @@ class Network(nn.Module):
         self.inference = inference
 
     def step(self, rows: PolicyRows, state: State) -> tuple[Features, State]:
-        """The next row of every slot."""
+        """Read the next row of every slot, and give the memory's state after it."""
         obs = self.encoder(rows.obs)
-        features, state = self.branch.step(rows, obs, state)
-        if self.inference is not None:
-            features = self.inference.read(features)
-        return Features(features, obs, mask_of(rows.obs)), state
+        memory, state = self.branch.step(rows, obs, state)
+        return self._features(memory, obs, mask_of(rows.obs)), state
 
     def unroll(self, batch: Batch, state: State | None = None) -> Features:
-        """All rows of a batch, from `state` or the initial one."""
-        return self.unroll_on(batch, state)[0]
+        """Read all rows of a batch, from `state` or from the initial one."""
+        return self.unroll_with_state(batch, state)[0]
 
-    def unroll_on(self, batch: Batch, state: State | None) -> tuple[Features, State]:
-        """The same, and what is remembered after the last row."""
-        obs, mask = self.encoder(batch.obs), mask_of(batch.obs)
-        features, state = self.branch.unroll(batch, obs, state)
-        return Features(features, obs, mask) if self.inference is None else Features(
-            self.inference.read(features), obs, mask, features
-        ), state
+    def unroll_with_state(self, batch: Batch, state: State | None) -> tuple[Features, State]:
+        """Read all rows of a batch, and give the memory's state after the last one too."""
+        obs = self.encoder(batch.obs)
+        memory, state = self.branch.unroll(batch, obs, state)
+        return self._features(memory, obs, mask_of(batch.obs)), state
+
+    def _features(self, memory: Tensor, obs: Tensor, mask: Tensor | None) -> Features:
+        if self.inference is None:
+            return Features(memory, obs, mask)
+        return Features(self.inference.context(memory), obs, mask, memory)
 
 
 class Agent(nn.Module):
-    """Acts on the rows of all slots, one step at a time, and unrolls whole batches: the same inputs through
-    the same parts.
-    """
+    """Acts on the rows of all slots step by step, and unrolls whole batches through the same parts."""
 
     EXTRAS = ("log_prob",)
+    """What `act` can record with each row."""
 
     def __init__(
         self,
@@ -83,59 +83,42 @@ class Agent(nn.Module):
         extras: tuple[str, ...] = (),
         encoders: Encoders = Encoders.separate,
     ) -> None:
-        """`encoders`: where the config leaves that to the algorithm."""
+        """Build the parts in a fixed order; `encoders` counts where the config leaves it to the algorithm."""
         super().__init__()
+        config = spec.config
         self.actions = check_spaces(spec.obs_space, spec.action_space)
+        check_decodable(config.task_inference, spec.obs_space)
         unknown = set(extras) - set(self.EXTRAS)
         if unknown:
             raise ValueError(f"act() can record {', '.join(self.EXTRAS)}, not {', '.join(sorted(unknown))}.")
-        self.arch = spec.config.arch
-        self.shares = (spec.config.encoders or encoders) is Encoders.shared
+        self.extras = extras
+        self.arch = config.arch
+        self.shares = (config.encoders or encoders) is Encoders.shared
         """Whether actor and critic have one encoder and one memory."""
         if self.shares and self.arch is Arch.Memory_Markov:
             raise ValueError(NOTHING_TO_SHARE)
-        self.extras = extras
-        obs, reward = spec.config.normalise_obs, spec.config.normalise_reward
-        self.normaliser = Normaliser(spec.obs_space, obs=obs, reward=reward) if obs or reward else None
-        check_decodable(spec.config.task_inference, spec.obs_space)
 
-        def network(
-            remembers: bool, head: Callable[[HeadSizes], nn.Module], like: Network | None = None
-        ) -> Network:
-            config, actions = spec.config, self.actions
-            encoder = encoder_of(spec.obs_space, config.picture_embedding) if like is None else like.encoder
-            branch = (
-                like.branch
-                if like
-                else MemoryBranch(spec, encoder.out_dim, actions)
-                if remembers
-                else MarkovBranch()
+        self.normaliser: Normaliser | None = None
+        if config.normalise_obs or config.normalise_reward:
+            self.normaliser = Normaliser(
+                spec.obs_space, obs=config.normalise_obs, reward=config.normalise_reward
             )
-            inference = (
-                like.inference if like else TaskInference.of(config, branch.out_dim, encoder.out_dim, actions)
-            )
-            features = branch.out_dim if inference is None else inference.out_dim
-            shape = (
-                features,
-                encoder.out_dim,
-                actions.dim,
-                config.shortcut_embedding,
-                config.hidden,
-                config.activation,
-            )
-            sizes = HeadSizes(
-                *shape,
-                config.conditioning,
-                config.hyper_embedding,
-                bf16=config.precision is Precision.bfloat16,
-            )
-            return Network(encoder, branch, head(sizes), inference)
 
+        # A stream of their own: the first parameters follow from the spec, whatever was drawn before.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(spec.seed)
-            self.actor = network(self.arch is Arch.Memory, lambda sizes: actor_head(sizes, self.actions))
-            self.critic = network(
-                self.arch is not Arch.Markov, critic_head, self.actor if self.shares else None
+            self.actor = _network(
+                spec,
+                self.actions,
+                lambda sizes: actor_head(sizes, self.actions),
+                remembers=self.arch is Arch.Memory,
+            )
+            self.critic = _network(
+                spec,
+                self.actions,
+                critic_head,
+                remembers=self.arch is not Arch.Markov,
+                shared_with=self.actor if self.shares else None,
             )
         self.to(spec.device)
 
@@ -146,57 +129,50 @@ class Agent(nn.Module):
     def act(
         self, rows: PolicyRows, state: State, noise: Tensor, deterministic: bool = False
     ) -> tuple[Tensor, dict[str, Tensor], State]:
-        """(action [N, ...], extras, state) for all N rows, always; noise as drawn by `draw_noise`; idle rows
-        give some action.
+        """Choose (action [N, ...], extras, state) for all N rows, always; idle rows give some action.
+
+        `noise` is what `draw_noise` drew for these rows.
         """
-        seen, state = self.actor.step(rows if self.normaliser is None else self.normaliser(rows), state)
-        policy = self.actor.head(seen)
+        rows = rows if self.normaliser is None else self.normaliser(rows)
+        features, state = self.actor.step(rows, state)
+        policy = self.actor.head(features)
         action = policy.mode() if deterministic else policy.sample(noise)
         extras = {"log_prob": policy.log_prob(action)} if "log_prob" in self.extras else {}
         return action, extras, state
 
-    def unroll(self, batch: Batch) -> Outputs:
-        """The policy and what it and the critic see at every row, with gradients."""
-        actor, critic = self.see(self.read(batch))
-        return Outputs(self.actor.head(actor), actor, critic)
-
-    def read(self, batch: Batch) -> Batch:
-        """The rows as the networks are to read them: zeros in the padding, and normalised."""
+    def normalise(self, batch: Batch) -> Batch:
+        """The rows as the networks read them: zeros in the padding, and normalised."""
         batch = batch.without_padding()
         return batch if self.normaliser is None else self.normaliser(batch)
 
-    def observe(self, batch: Batch, discount: float) -> None:
+    def update_normaliser(self, batch: Batch, discount: float) -> None:
         """Learn from whole trials how to normalise; nothing else does, so evaluation changes nothing."""
         if self.normaliser is not None:
-            self.normaliser.observe(batch, discount)
+            self.normaliser.update(batch, discount)
 
-    def see(self, batch: Batch) -> tuple[Features, Features]:
-        """What actor and critic see at every row of a batch that was `read`: the same, found once, where they
-        share it.
-        """
-        return self.see_on(batch)[0]
-
-    def see_on(self, batch: Batch) -> tuple[tuple[Features, Features], tuple[State, State]]:
-        """The same, and what both remember after the last row: the states from which the rows after them go
-        on.
-        """
-        actor, state = self.actor.unroll_on(batch, batch.state)
+    def unroll(self, batch: Batch) -> Outputs:
+        """The policy, and the features of actor and critic, at every row of a normalised batch."""
+        actor, actor_state = self.actor.unroll_with_state(batch, batch.state)
         if self.shares:
-            return (actor, actor), (state, {})
-        critic, critic_state = self.critic.unroll_on(batch, batch.critic_state)
-        return (actor, critic), (state, critic_state)
+            critic, critic_state = actor, {}
+        else:
+            critic, critic_state = self.critic.unroll_with_state(batch, batch.critic_state)
+        return Outputs(self.actor.head(actor), actor, critic, (actor_state, critic_state))
 
-    def infer(self, batch: Batch, seed: int, **seen: Features) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """(losses, metrics) of task inference where what "actor" or "critic" sees is given; what they share
-        infers it once, as the critic's.
+    def inference_losses(
+        self, batch: Batch, seed: int, **features: Features
+    ) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """(losses, metrics) of task inference from the features of "actor" and "critic" that are given.
+
+        A memory that both share infers the task once, as the critic's.
         """
         losses: list[Tensor] = []
         metrics: dict[str, Tensor] = {}
         for name, network in (("actor", None if self.shares else self.actor), ("critic", self.critic)):
-            if name in seen and network is not None and network.inference is not None:
-                loss, said = network.inference.loss(batch, seen[name], seed)
+            if name in features and network is not None and network.inference is not None:
+                loss, parts = network.inference.loss(batch, features[name], seed)
                 losses.append(loss)
-                metrics |= {f"{name}_{part}": value for part, value in said.items()}
+                metrics |= {f"{name}_{part}": value for part, value in parts.items()}
         return losses, metrics
 
     def draw_inference_seed(self, generator: torch.Generator) -> int:
@@ -207,7 +183,7 @@ class Agent(nn.Module):
             return 0
         return int(torch.randint(2**62, (), generator=generator, device=generator.device))
 
-    def owned(self) -> dict[str, list[nn.Parameter]]:
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """The parameters of actor and critic; what they share is the critic's."""
         critic = list(self.critic.parameters())
         ids = {id(parameter) for parameter in critic}
@@ -233,3 +209,33 @@ def check_spaces(obs: ObsSpace, action: ActionSpace) -> Actions:
             f"The observation {MASK_KEY!r} has the shape {mask.shape}, and {action} needs one number for each action."
         )
     return actions
+
+
+def _network(
+    spec: AgentSpec,
+    actions: Actions,
+    head: Callable[[HeadSizes], nn.Module],
+    *,
+    remembers: bool,
+    shared_with: Network | None = None,
+) -> Network:
+    """An actor or a critic with a head of its own; all before the head may be that of another network."""
+    config = spec.config
+    if shared_with is not None:
+        encoder, branch, inference = shared_with.encoder, shared_with.branch, shared_with.inference
+    else:
+        encoder = encoder_of(spec.obs_space, config.picture_embedding)
+        branch = MemoryBranch(spec, encoder.out_dim, actions) if remembers else MarkovBranch()
+        inference = TaskInference.of(config, branch.out_dim, encoder.out_dim, actions)
+    sizes = HeadSizes(
+        features=branch.out_dim if inference is None else inference.out_dim,
+        obs=encoder.out_dim,
+        action=actions.dim,
+        shortcut=config.shortcut_embedding,
+        hidden=config.hidden,
+        activation=config.activation,
+        conditioning=config.conditioning,
+        hyper=config.hyper_embedding,
+        bf16=config.precision is Precision.bfloat16,
+    )
+    return Network(encoder, branch, head(sizes), inference)

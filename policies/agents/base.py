@@ -14,7 +14,7 @@ from torch import Tensor
 
 from buffers.base import Obs
 from envs.base import ActionSpace
-from policies.memory.base import Memory, MemoryConfig
+from policies.memory.base import Memory, MemoryConfig, State
 from utils.options import option
 
 NOTHING_TO_SHARE = (
@@ -272,28 +272,26 @@ class Distribution(Protocol):
 class Features(NamedTuple):
     """What a head reads of rows, [T, B, ...], [N, ...] or, once picked, [M, ...]."""
 
-    features: Tensor
-    """[..., F] what is remembered; F = 0 where nothing is."""
+    context: Tensor
+    """[..., F] what the trial so far has shown: the memory's output or a belief; F = 0 without a memory."""
     obs: Tensor
     """[..., D] the current observation, encoded."""
     mask: Tensor | None = None
     """[..., n] which actions are allowed, where the observation says so."""
-    remembered: Tensor | None = None
-    """[T, B, F] the memory's features, with gradients, for a loss that infers the task from them; None
-    elsewhere, and once picked.
-    """
+    memory: Tensor | None = None
+    """[T, B, F] the memory's output, with gradients, where a loss infers the task from it; None once picked."""
 
     def pick(self, rows: Tensor) -> Features:
         """[M, ...] of [T, B, ...], by flat row numbers."""
         return Features(
-            pick(self.features, rows),
+            pick(self.context, rows),
             pick(self.obs, rows),
             None if self.mask is None else pick(self.mask, rows),
         )
 
     def detach(self) -> Features:
         """The same numbers, without gradients."""
-        return Features(self.features.detach(), self.obs.detach(), self.mask)
+        return Features(self.context.detach(), self.obs.detach(), self.mask)
 
 
 def pick(values: Tensor, rows: Tensor) -> Tensor:
@@ -303,9 +301,11 @@ def pick(values: Tensor, rows: Tensor) -> Tensor:
 
 @dataclass
 class Outputs:
-    """What an agent says of every row of a batch."""
+    """What an agent computes for every row of a batch, with gradients."""
 
     policy: Distribution
     """Over [T, B]."""
     actor: Features
     critic: Features
+    states: tuple[State, State]
+    """The states of actor and critic after the last row; the critic's is empty where they share a memory."""

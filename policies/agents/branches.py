@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from buffers.base import Batch
 from policies.agents.actions import Actions
 from policies.agents.base import AgentSpec, Inputs, PolicyRows
-from policies.agents.conditioning import parameters_of
+from policies.agents.conditioning import linear_parameters
 from policies.agents.normalisation import farthest_reward
 from policies.memory.base import State
 from policies.nn.dense import dense
@@ -71,7 +71,7 @@ class MemoryBranch(Branch):
         self.embeddings = nn.ModuleDict(
             {name: nn.Linear(inputs, size) for name, (inputs, size) in sizes.items() if size}
         )
-        self._applied = list(zip(self.embeddings, parameters_of(self.embeddings.values()), strict=True))
+        self._applied = list(zip(self.embeddings, linear_parameters(self.embeddings.values()), strict=True))
         in_dim = sum(size for _, size in sizes.values())
         if not in_dim:
             raise ValueError(

@@ -59,7 +59,7 @@ class Join(nn.Module):
         current = sizes.obs * self.reads_obs + sizes.action * with_action
         embeds = sizes.features > 0 and sizes.shortcut > 0
         self.embed = nn.ModuleList([nn.Linear(current, sizes.shortcut)] if embeds else [])
-        self._applied = parameters_of(self.embed)
+        self._applied = linear_parameters(self.embed)
         self.apart = sizes.features > 0 and sizes.conditioning is not Conditioning.concatenate
         """Whether a network is to read them as two things."""
         self.out_dim = (sizes.shortcut if embeds else current) + (0 if self.apart else sizes.features)
@@ -73,7 +73,7 @@ class Join(nn.Module):
             current = torch.cat([current, action], -1)
         for weight, bias in self._applied:
             current = dense(current, weight, bias, "relu")
-        return (current, seen.features) if self.apart else (torch.cat([seen.features, current], -1),)
+        return (current, seen.context) if self.apart else (torch.cat([seen.context, current], -1),)
 
 
 def net_of(sizes: HeadSizes, join: Join, out_dim: int, last_gain: float | None = None) -> nn.Module:
@@ -88,7 +88,7 @@ def net_of(sizes: HeadSizes, join: Join, out_dim: int, last_gain: float | None =
     )
 
 
-def parameters_of(layers: Iterable[nn.Module]) -> list[tuple[Tensor, Tensor]]:
+def linear_parameters(layers: Iterable[nn.Module]) -> list[tuple[Tensor, Tensor]]:
     """(weight, bias) of each linear layer: the parameters themselves, which `to`, `deepcopy` and
     `load_state_dict` keep up to date.
 
@@ -120,7 +120,7 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList(
             [nn.Linear(inputs, outputs) for inputs, outputs in pairwise([in_dim, *hidden, out_dim])]
         )
-        self.applied = parameters_of(self.layers)
+        self.applied = linear_parameters(self.layers)
         self.activation = activation
         self.bf16 = bf16
         if last_gain is not None:

@@ -42,7 +42,7 @@ class Normaliser(nn.Module):
     """Applied to all rows that an agent's networks read, those that it acts on and those that it learns from
     alike.
 
-    It learns from whole trials by `observe` and from nothing else, so evaluation changes nothing. Left as
+    It learns from whole trials by `update` and from nothing else, so evaluation changes nothing. Left as
     they are: pictures, the mask of actions, and numbers that their space keeps within [-1, 1], such as the
     new-episode flag, which would be huge whenever it is up.
     """
@@ -95,7 +95,7 @@ class Normaliser(nn.Module):
         )
 
     @torch.no_grad()
-    def observe(self, batch: Batch, discount: float) -> None:
+    def update(self, batch: Batch, discount: float) -> None:
         """Learn from the rows of whole trials, as they came."""
         valid = batch.valid
         for key, moments in self._moments.items():

@@ -76,24 +76,25 @@ class TaskInference(nn.Module):
             else None
         )
 
-    def read(self, features: Tensor) -> Tensor:
-        """[..., out_dim] what heads read: the features, or in their place mean and log-variance of the
-        belief, through which no gradient goes.
+    def context(self, memory: Tensor) -> Tensor:
+        """[..., out_dim] what heads read: the memory's output, or mean and log-variance of the belief.
+
+        No gradient goes through the belief, so heads do not train a memory whose belief they read.
         """
-        return self.belief(features).detach() if self._replaces else features
+        return self.belief(memory).detach() if self._replaces else memory
 
     def loss(self, batch: Batch, seen: Features, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
         """(the loss, times its weight, and its parts) for a batch that was `read`; everything that is drawn
         is a function of the seed.
         """
-        assert seen.remembered is not None
+        assert seen.memory is not None
         config, columns = self.config, batch.shape[1]
         draws = torch.Generator(batch.reward.device).manual_seed(seed)
         rows = self._draw_rows(batch, draws)
         arrivals, drawn, steps = self._draw_steps(batch, rows, draws)
-        mean, log_var = self.belief(pick(seen.remembered, rows)).chunk(2, -1)
+        mean, log_var = self.belief(pick(seen.memory, rows)).chunk(2, -1)
         first = pick(batch.trial_start, rows)[:, None]
-        before = self.belief(pick(seen.remembered, (rows - columns).clamp(min=0))).masked_fill(first, 0.0)
+        before = self.belief(pick(seen.memory, (rows - columns).clamp(min=0))).masked_fill(first, 0.0)
         noise = torch.randn(mean.shape, generator=draws, device=mean.device, dtype=mean.dtype)
         errors = self._errors(batch, seen.obs, mean + (0.5 * log_var).exp() * noise, arrivals)
         parts = {name: ((error * drawn).sum(1) / drawn.sum(1).clamp(min=1)) for name, error in errors.items()}

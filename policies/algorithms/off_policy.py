@@ -148,7 +148,7 @@ class OffPolicy(Algorithm):
         """Metrics of the last update in which the policy learned."""
         self.parameters: dict[str, list[Tensor]] = {}
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
-        for name, owned in agent.owned().items():
+        for name, owned in agent.parameter_groups().items():
             self.own(name, owned)
 
     def own(self, name: str, parameters: Sequence[Tensor]) -> None:
@@ -235,14 +235,14 @@ class OffPolicy(Algorithm):
 
     def update(self, batch: Batch) -> dict[str, Tensor]:
         """One step of the critic, and of the policy if it is its turn."""
-        batch = self.agent.read(batch)
+        batch = self.agent.normalise(batch)
         selected = self._select(batch)
         learns = self.updates % self.policy_delay == 0
         seed = self.agent.draw_inference_seed(self.generator)
         (critic, q), (actor, target) = self._see(batch, selected, learns)
 
         def critic_learns() -> tuple[Tensor, dict[str, Tensor]]:
-            inferred, parts = self.agent.infer(batch, seed, critic=critic)
+            inferred, parts = self.agent.inference_losses(batch, seed, critic=critic)
             loss = sum(inferred, mse_loss(q, target.expand_as(q)))
             self._differentiate("critic", loss)
             return loss, parts
@@ -303,7 +303,7 @@ class OffPolicy(Algorithm):
             for head, seen in ((self._frozen_view, critic.detach()), (self.agent.actor.head, actor))
         ]
         losses, said = self.policy_losses(*at)
-        inferred, parts = self.agent.infer(batch, seed, actor=actor)
+        inferred, parts = self.agent.inference_losses(batch, seed, actor=actor)
         if inferred:
             losses["actor"] = sum(inferred, losses["actor"])
         for name, loss in losses.items():

@@ -161,7 +161,7 @@ class PPO(Algorithm):
         sums: dict[str, Tensor] = {}
         steps = 0
         with ThreadPoolExecutor() as threads:
-            batch = self._with_targets(self.agent.read(batch), threads)
+            batch = self._with_targets(self.agent.normalise(batch), threads)
             for _ in range(self.config.epochs):
                 for columns in self._minibatches(batch.shape[1]):
                     _add(sums, self._step(batch, columns, threads))
@@ -239,11 +239,10 @@ class PPO(Algorithm):
         for start in range(0, batch.shape[0], rows):
             before.append((state[0], state[1]))
             window = replace(batch.rows(start, start + rows), state=state[0], critic_state=state[1])
-            (actor, critic), state = self.agent.see_on(window)
+            outputs = self.agent.unroll(window)
+            state = outputs.states
             said.append(
-                torch.stack(
-                    [self.agent.actor.head(actor).log_prob(window.action), self.agent.critic.head(critic)]
-                )
+                torch.stack([outputs.policy.log_prob(window.action), self.agent.critic.head(outputs.critic)])
             )
         return torch.cat(said, 1), before
 
@@ -297,8 +296,9 @@ class PPO(Algorithm):
         def mean(values: Tensor) -> Tensor:
             return (values * weight).sum()
 
-        actor, critic = self.agent.see(batch)
-        policy, value = self.agent.actor.head(actor), self.agent.critic.head(critic)
+        outputs = self.agent.unroll(batch)
+        policy: Any = outputs.policy  # a Gaussian or a Categorical, which both have an entropy
+        value = self.agent.critic.head(outputs.critic)
         log_ratio = torch.where(batch.trains, policy.log_prob(batch.action) - old["log_prob"], 0.0)
         ratio = log_ratio.exp()
         held = ratio.clamp(1 - config.clip, 1 + config.clip)
@@ -316,7 +316,7 @@ class PPO(Algorithm):
                 "clip_fraction": mean((ratio != held).float()),
             }
         loss = config.value_coef * value_loss - gain - config.entropy_coef * entropy
-        inferred, parts = self.agent.infer(batch, seed, actor=actor, critic=critic)
+        inferred, parts = self.agent.inference_losses(batch, seed, actor=outputs.actor, critic=outputs.critic)
         loss = sum((weight.sum() * one for one in inferred), loss)
         parts = {name: weight.sum() * value for name, value in parts.items()}
         return loss, {"policy_loss": -gain, "value_loss": value_loss, "entropy": entropy, **changes, **parts}

@@ -66,6 +66,6 @@ def take_in(learner: Learner, result: WaveResult, *, first: int, warmup: bool) -
         and learner.agent.normaliser is not None
         and (warmup or not learner.needs.on_policy)
     ):
-        learner.agent.observe(
+        learner.agent.update_normaliser(
             learner.replay.whole(first, learner.replay.num_added), learner.config.algorithm.discount
         )

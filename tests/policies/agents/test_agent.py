@@ -197,8 +197,8 @@ def test_who_remembers(arch: Arch) -> None:
     agent = make(arch)
     batch = trials_of(acted(make(Arch.Markov, extras=("log_prob",)), num_slots=3)[0])
     outputs = agent.unroll(batch)
-    assert (outputs.actor.features.shape[-1] > 0) == (arch is Arch.Memory)
-    assert (outputs.critic.features.shape[-1] > 0) == (arch is not Arch.Markov)
+    assert (outputs.actor.context.shape[-1] > 0) == (arch is Arch.Memory)
+    assert (outputs.critic.context.shape[-1] > 0) == (arch is not Arch.Markov)
     assert bool(agent.initial_state(3)) == (arch is Arch.Memory)
     assert all(leaf.shape[0] == 3 for leaf in agent.initial_state(3).values())
 
@@ -261,7 +261,7 @@ def test_a_mask_is_no_part_of_what_is_encoded() -> None:
     other = replace(batch, obs=batch.obs | {MASK_KEY: torch.ones_like(batch.obs[MASK_KEY])})
     before, after = agent.unroll(batch), agent.unroll(other)
     assert torch.equal(before.actor.obs, after.actor.obs) and torch.equal(
-        before.actor.features, after.actor.features
+        before.actor.context, after.actor.context
     )
     assert not torch.equal(before.policy.log_prob(batch.action), after.policy.log_prob(batch.action))
 

@@ -47,7 +47,7 @@ def test_an_embedding_of_size_zero_switches_its_input_off(
     agent, batch = make(Arch.Memory, **{option: size}), some_batch()
     outputs, others = agent.unroll(batch), agent.unroll(with_another_past(batch, name))
     for part, other in ((outputs.actor, others.actor), (outputs.critic, others.critic)):
-        assert (not torch.equal(part.features[4:], other.features[4:])) == used
+        assert (not torch.equal(part.context[4:], other.context[4:])) == used
 
 
 @pytest.mark.parametrize(("size", "used"), [(0, False), (4, True)])

@@ -92,12 +92,12 @@ def test_at_first_every_head_is_one_ordinary_network_of_the_current_row_whatever
     current = torch.cat([seen.obs, action], -1) if name == "q" else seen.obs
     row = torch.relu(head.get_submodule("join.embed.0")(current))
     assert torch.equal(first, torch.stack([base(row) for base in bases(head)]))
-    assert torch.equal(first, outputs(head, seen._replace(features=100 * torch.randn(7, 5)), action))
+    assert torch.equal(first, outputs(head, seen._replace(context=100 * torch.randn(7, 5)), action))
     assert not torch.equal(first, outputs(head, seen._replace(obs=seen.obs + 1), action))
     stir(head)
     learned = outputs(head, seen, action)
     assert not torch.allclose(first, learned)
-    moved = outputs(head, seen._replace(features=seen.features + torch.eye(7)[:, :1]), action)
+    moved = outputs(head, seen._replace(context=seen.context + torch.eye(7)[:, :1]), action)
     same = (learned == moved).all(0).all(-1)
     assert same.tolist() == [False] + 6 * [True], "what is remembered at the first row changes that row alone"
 
@@ -105,7 +105,7 @@ def test_at_first_every_head_is_one_ordinary_network_of_the_current_row_whatever
 @every_head
 def test_beside_nothing_that_is_remembered_all_are_the_same_plain_network(name: str) -> None:
     seen, action = some()
-    nothing = seen._replace(features=seen.features[:, :0])
+    nothing = seen._replace(context=seen.context[:, :0])
     values = []
     for conditioning in Conditioning:
         torch.manual_seed(0)

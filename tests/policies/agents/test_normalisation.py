@@ -51,7 +51,7 @@ def test_moments_taken_in_by_batches_are_those_of_all_values_far_from_zero() -> 
 def test_rows_that_were_learned_from_come_out_with_mean_0_and_deviation_1() -> None:
     normaliser, first, second = Normaliser(OBS_SPACE, obs=True, reward=True), trials_of(0), trials_of(1)
     for batch in (first, second):
-        normaliser.observe(batch, discount=0.9)
+        normaliser.update(batch, discount=0.9)
     seen, raw = (
         torch.cat([vector(one)[one.valid] for one in pair])
         for pair in ((normaliser(first), normaliser(second)), (first, second))
@@ -89,8 +89,8 @@ def test_padding_and_the_rest_of_the_agent_s_rows_do_not_matter() -> None:
         trials_of(0),
     )
     assert not batch.valid.all()
-    first.observe(batch, 0.9)
-    other.observe(replace(batch, obs=vector(batch).masked_fill(~batch.valid[..., None], float("nan"))), 0.9)
+    first.update(batch, 0.9)
+    other.update(replace(batch, obs=vector(batch).masked_fill(~batch.valid[..., None], float("nan"))), 0.9)
     assert torch.equal(vector(first(batch)), vector(other(batch)))
 
 
@@ -99,7 +99,7 @@ def test_flags_masks_and_pictures_are_left_as_they_are() -> None:
     moments = Normaliser(space, obs=True, reward=False)
     rows = torch.tensor([[5.0, 0.0, 0.3], [9.0, 1.0, -0.3]])
     batch = trials_of(0)
-    moments.observe(
+    moments.update(
         replace(batch, obs=rows[torch.randint(2, batch.shape, generator=torch.Generator().manual_seed(0))]),
         0.9,
     )
@@ -108,7 +108,7 @@ def test_flags_masks_and_pictures_are_left_as_they_are() -> None:
     assert torch.equal(after[:, 1:], rows[:, 1:]) and (after[:, 0].abs() < 2).all()
     kind = KINDS["discrete-masked"]
     batch, normaliser = trials_of(0, kind), Normaliser(kind.obs_space, obs=True, reward=True)
-    normaliser.observe(batch, 0.9)
+    normaliser.update(batch, 0.9)
     seen = normaliser(batch).obs
     assert isinstance(seen, dict) and isinstance(batch.obs, dict)
     assert torch.equal(seen[MASK_KEY], batch.obs[MASK_KEY]) and torch.equal(
@@ -119,7 +119,7 @@ def test_flags_masks_and_pictures_are_left_as_they_are() -> None:
 
 def test_what_hardly_ever_changes_is_cut_off_when_it_does() -> None:
     normaliser, batch = Normaliser(OBS_SPACE, obs=True, reward=False), trials_of(0)
-    normaliser.observe(replace(batch, obs=torch.ones_like(vector(batch))), 0.9)
+    normaliser.update(replace(batch, obs=torch.ones_like(vector(batch))), 0.9)
     seen = normaliser(batch).obs
     assert isinstance(seen, torch.Tensor) and seen.abs().max() == FARTHEST
 
@@ -127,28 +127,30 @@ def test_what_hardly_ever_changes_is_cut_off_when_it_does() -> None:
 def test_rare_rewards_stay_apart_for_who_learns_from_them_and_networks_see_them_cut() -> None:
     agent, batch = make(), trials_of(0)
     assert agent.normaliser is not None
-    agent.observe(batch, 0.9)
+    agent.update_normaliser(batch, 0.9)
     deviation = 1.0 / float(agent.normaliser.get_buffer("reward_scale"))
 
     def paid(deviations: float) -> Batch:
         return replace(batch, reward=torch.where(batch.trial_end, deviations * deviation, 0.0))
 
     learned = [
-        float(agent.read(paid(times)).reward.max())
+        float(agent.normalise(paid(times)).reward.max())
         for times in (5.0, 2 * FARTHEST, 3 * FARTHEST, 2 * LARGEST_REWARD)
     ]
     assert learned == pytest.approx([5.0, 2 * FARTHEST, 3 * FARTHEST, LARGEST_REWARD])
     small, cut, other = (
-        agent.unroll(paid(times)).actor.features for times in (5.0, 2 * FARTHEST, 3 * FARTHEST)
+        agent.unroll(agent.normalise(paid(times))).actor.context
+        for times in (5.0, 2 * FARTHEST, 3 * FARTHEST)
     )
     assert torch.equal(cut, other) and not torch.equal(small, cut)
 
 
 def test_acting_and_unrolling_read_the_same_numbers_and_change_nothing() -> None:
     agent, batch = make(), trials_of(0)
-    agent.observe(batch, 0.9)
+    agent.update_normaliser(batch, 0.9)
     before = agent.state_dict()
-    outputs, reads = agent.unroll(batch), agent.read(batch)
+    reads = agent.normalise(batch)
+    outputs = agent.unroll(reads)
     assert isinstance(batch.obs, torch.Tensor) and isinstance(reads.obs, torch.Tensor)
     state = agent.initial_state(batch.shape[1])
     for t in range(batch.shape[0]):
@@ -163,26 +165,32 @@ def test_acting_and_unrolling_read_the_same_numbers_and_change_nothing() -> None
 
 def test_what_was_learned_goes_through_a_file_and_to_a_copy() -> None:
     agent, other, batch = make(), make(), trials_of(0)
-    agent.observe(batch, 0.9)
+    agent.update_normaliser(batch, 0.9)
     file = io.BytesIO()
     torch.save(agent.state_dict(), file)
     file.seek(0)
-    assert not torch.equal(agent.unroll(batch).actor.obs, other.unroll(batch).actor.obs)
+    assert not torch.equal(
+        agent.unroll(agent.normalise(batch)).actor.obs, other.unroll(other.normalise(batch)).actor.obs
+    )
     other.load_state_dict(torch.load(file, weights_only=True))
-    assert torch.equal(agent.unroll(batch).actor.obs, other.unroll(batch).actor.obs)
+    assert torch.equal(
+        agent.unroll(agent.normalise(batch)).actor.obs, other.unroll(other.normalise(batch)).actor.obs
+    )
     for one in (agent, other):
-        one.observe(trials_of(1), 0.9)
-    assert torch.equal(agent.unroll(batch).actor.obs, other.unroll(batch).actor.obs)
+        one.update_normaliser(trials_of(1), 0.9)
+    assert torch.equal(
+        agent.unroll(agent.normalise(batch)).actor.obs, other.unroll(other.normalise(batch)).actor.obs
+    )
 
 
 def test_nothing_is_normalised_unless_it_is_asked_for() -> None:
     agent, batch = Agent(make_spec(Arch.Memory), QHead), trials_of(0)
-    agent.observe(batch, 0.9)
-    assert torch.equal(vector(agent.read(batch)), vector(batch.without_padding()))
+    agent.update_normaliser(batch, 0.9)
+    assert torch.equal(vector(agent.normalise(batch)), vector(batch.without_padding()))
     assert not [name for name in agent.state_dict() if "normaliser" in name]
     obs_only = Agent(make_spec(Arch.Memory, normalise_obs=True), QHead)
-    obs_only.observe(batch, 0.9)
-    assert torch.equal(obs_only.read(batch).reward, batch.reward)
+    obs_only.update_normaliser(batch, 0.9)
+    assert torch.equal(obs_only.normalise(batch).reward, batch.reward)
 
 
 def test_rewards_are_left_alone_until_trials_differ_in_them_and_are_cut_off_where_they_are_hardly_ever_paid() -> (
@@ -191,12 +199,12 @@ def test_rewards_are_left_alone_until_trials_differ_in_them_and_are_cut_off_wher
     normaliser, batch = Normaliser(OBS_SPACE, obs=False, reward=True), trials_of(0)
     nothing = replace(batch, reward=torch.zeros_like(batch.reward))
     paid = replace(nothing, reward=torch.full_like(batch.reward, 3.0))
-    normaliser.observe(nothing, 0.9)
+    normaliser.update(nothing, 0.9)
     assert torch.equal(normaliser(paid).reward, paid.reward)
     once = nothing.reward.clone()
     once[-1, 0] = 1e-2
     for _ in range(50):
-        normaliser.observe(nothing, 0.9)
-    normaliser.observe(replace(batch, reward=once), 0.9)
+        normaliser.update(nothing, 0.9)
+    normaliser.update(replace(batch, reward=once), 0.9)
     assert normaliser.get_buffer("reward_scale") > 100
     assert torch.equal(normaliser(paid).reward, torch.full_like(batch.reward, LARGEST_REWARD))

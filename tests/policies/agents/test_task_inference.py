@@ -67,7 +67,7 @@ def part_of(agent: Agent) -> tuple[Network, TaskInference]:
 
 def infer(agent: Agent, batch: Batch, seed: int = 0) -> tuple[Tensor, dict[str, Tensor]]:
     network, inference = part_of(agent)
-    batch = agent.read(batch)
+    batch = agent.normalise(batch)
     return inference.loss(batch, network.unroll(batch), seed)
 
 
@@ -90,18 +90,18 @@ def steps_of(batch: Batch, time: int, column: int) -> Iterator[int]:
 @pytest.mark.parametrize("kind", ["continuous", "discrete"])
 def test_the_loss_equals_a_loop_over_rows_and_steps(decode: Decodes, kind: str) -> None:
     agent, batch = make(kind=KINDS[kind], decode=decode, kl_weight=0.3, weight=2.0), batch_of(KINDS[kind])
-    batch = agent.read(replace(batch, reward=batch.reward.double()))
+    batch = agent.normalise(replace(batch, reward=batch.reward.double()))
     assert (
         not batch.valid.all() and batch.trial_start[1:].any() and (batch.terminated & ~batch.trial_end).any()
     )
     network, inference = part_of(agent)
     seen = network.unroll(replace(batch, reward=batch.reward.float()))
-    assert seen.remembered is not None
+    assert seen.memory is not None
     seen, inference = (
-        seen._replace(obs=seen.obs.double(), remembered=seen.remembered.double()),
+        seen._replace(obs=seen.obs.double(), memory=seen.memory.double()),
         inference.double(),
     )
-    assert seen.remembered is not None
+    assert seen.memory is not None
     loss, said = inference.loss(batch, seen, 5)
     draws = torch.Generator().manual_seed(5)
     torch.rand(
@@ -110,10 +110,10 @@ def test_the_loss_equals_a_loop_over_rows_and_steps(decode: Decodes, kind: str) 
     noise = torch.randn(int(batch.trains.sum()), 5, generator=draws, dtype=torch.float64)
     losses, divergences = [], []
     for number, (time, column) in enumerate(batch.trains.nonzero().tolist()):
-        mean, log_var = inference.belief(seen.remembered[time, column]).chunk(2)
+        mean, log_var = inference.belief(seen.memory[time, column]).chunk(2)
         before_mean, before_log_var = torch.zeros(2, 5, dtype=torch.float64)
         if not batch.trial_start[time, column]:
-            before_mean, before_log_var = inference.belief(seen.remembered[time - 1, column]).chunk(2)
+            before_mean, before_log_var = inference.belief(seen.memory[time - 1, column]).chunk(2)
         divergence = theirs(
             Normal(mean, (log_var / 2).exp()), Normal(before_mean, (before_log_var / 2).exp())
         )
@@ -146,7 +146,7 @@ def test_the_loss_equals_a_loop_over_rows_and_steps(decode: Decodes, kind: str) 
 def test_an_action_beyond_a_bound_predicts_what_the_bound_does() -> None:
     agent, batch = make(decode=Decodes.reward_and_transition), batch_of()
     network, inference = part_of(agent)
-    batch = agent.read(batch)
+    batch = agent.normalise(batch)
     seen = network.unroll(batch)
     far, held, other = (
         inference.loss(replace(batch, prev_action=action), seen, 0)[0]
@@ -304,7 +304,7 @@ def test_through_a_belief_no_head_reaches_the_memory(encoders: Encoders, heads_r
         for network in (agent.actor, agent.critic)
         for parameter in part_parameters(network)
     )
-    assert outputs.critic.features.shape[-1] == (6 if heads_read is HeadsRead.features else 10)
+    assert outputs.critic.context.shape[-1] == (6 if heads_read is HeadsRead.features else 10)
 
 
 def part_parameters(network: Network) -> list[torch.nn.Parameter]:
@@ -315,10 +315,10 @@ def part_parameters(network: Network) -> list[torch.nn.Parameter]:
 def test_heads_read_mean_and_log_variance_as_they_act_and_as_they_learn() -> None:
     agent, batch = make(heads_read=HeadsRead.belief), batch_of()
     network, inference = part_of(agent)
-    seen = network.unroll(agent.read(batch))
-    assert seen.remembered is not None and seen.remembered.requires_grad and not seen.features.requires_grad
-    assert torch.equal(seen.features, inference.belief(seen.remembered))
-    other = Features(seen.features + 1, seen.obs)
+    seen = network.unroll(agent.normalise(batch))
+    assert seen.memory is not None and seen.memory.requires_grad and not seen.context.requires_grad
+    assert torch.equal(seen.context, inference.belief(seen.memory))
+    other = Features(seen.context + 1, seen.obs)
     assert not torch.equal(network.head(seen, batch.action), network.head(other, batch.action))
 
 
@@ -345,13 +345,15 @@ def test_without_a_weight_there_is_none_of_it() -> None:
         torch.equal(one, other) for one, other in zip(agent.parameters(), plain.parameters(), strict=True)
     )
     generator = torch.Generator().manual_seed(3)
-    state, batch = generator.get_state(), agent.read(batch_of())
-    assert agent.infer(batch, agent.draw_inference_seed(generator), critic=agent.critic.unroll(batch)) == (
+    state, batch = generator.get_state(), agent.normalise(batch_of())
+    assert agent.inference_losses(
+        batch, agent.draw_inference_seed(generator), critic=agent.critic.unroll(batch)
+    ) == (
         [],
         {},
     )
     assert torch.equal(state, generator.get_state())
-    assert agent.critic.unroll(batch).remembered is None
+    assert agent.critic.unroll(batch).memory is None
 
 
 @pytest.mark.parametrize("arch", AGENT_ARCHS, ids=lambda arch: arch.name)
@@ -361,9 +363,9 @@ def test_who_remembers_infers(arch: Arch) -> None:
         arch is not Arch.Memory,
         arch is Arch.Markov,
     )
-    batch = agent.read(batch_of())
-    actor, critic = agent.see(batch)
-    losses, metrics = agent.infer(batch, 0, actor=actor, critic=critic)
+    batch = agent.normalise(batch_of())
+    outputs = agent.unroll(batch)
+    losses, metrics = agent.inference_losses(batch, 0, actor=outputs.actor, critic=outputs.critic)
     assert len(losses) == {Arch.Markov: 0, Arch.Memory: 2, Arch.Memory_Markov: 1}[arch]
     assert {name.partition("_")[0] for name in metrics} == {
         Arch.Markov: set(),
@@ -378,9 +380,9 @@ def test_who_remembers_infers(arch: Arch) -> None:
 def test_what_is_shared_infers_once() -> None:
     agent = make(encoders=Encoders.shared)
     assert agent.actor.inference is agent.critic.inference
-    batch = agent.read(batch_of())
-    actor, critic = agent.see(batch)
-    losses, metrics = agent.infer(batch, 0, actor=actor, critic=critic)
+    batch = agent.normalise(batch_of())
+    outputs = agent.unroll(batch)
+    losses, metrics = agent.inference_losses(batch, 0, actor=outputs.actor, critic=outputs.critic)
     assert len(losses) == 1 and all(name.startswith("critic_") for name in metrics)
 
 
@@ -436,8 +438,8 @@ def test_a_hidden_task_is_found_by_what_remembers(remembers: bool) -> None:
     for seed in range(200):
         batch = tasks_of(rng)
         seen = network.unroll(batch)
-        assert seen.remembered is not None
-        seen = seen if remembers else seen._replace(remembered=torch.zeros_like(seen.remembered))
+        assert seen.memory is not None
+        seen = seen if remembers else seen._replace(memory=torch.zeros_like(seen.memory))
         loss, said = inference.loss(batch, seen, seed)
         optimizer.zero_grad()
         loss.backward()

@@ -170,7 +170,7 @@ def test_the_parts_of_a_minibatch_add_up_to_what_all_of_it_infers(encoders: Enco
     """
     algorithm = inferring("PPO", encoders=encoders, rows=None, steps=None, kl_weight=0.0, weight=3.0)
     assert isinstance(algorithm, PPO)
-    batch = algorithm.agent.read(batch_of(algorithm))
+    batch = algorithm.agent.normalise(batch_of(algorithm))
     batch = replace(
         batch,
         extras={

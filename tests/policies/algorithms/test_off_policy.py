@@ -372,7 +372,7 @@ def test_windows_from_stored_states_train_and_all_who_remember_as_the_actor_read
         state = algorithm.generator.get_state()
         (critic, q[start]), (_, targets[start]) = algorithm._see(one, selected, learns=True)
         algorithm.generator.set_state(state)
-        seen[start] = critic.features
+        seen[start] = critic.context
     shared = algorithm.agent.shares  # DQN's actor is its critic
     assert torch.equal(q["zero"], q["stored"]) == torch.equal(seen["zero"], seen["stored"]) == (not shared)
     asks_policy = issubclass(type(algorithm).Config, ActorCriticConfig)

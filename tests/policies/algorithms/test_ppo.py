@@ -66,7 +66,7 @@ def judged(
     """A batch in which every action is `ratio` times as likely as it was, and has that advantage; and values
     and targets of then.
     """
-    batch = ppo.agent.read(batch_of())
+    batch = ppo.agent.normalise(batch_of())
     with torch.no_grad():
         outputs = ppo.agent.unroll(batch)
         value = ppo.agent.critic.head(outputs.critic)
@@ -129,7 +129,7 @@ def test_the_value_s_loss_is_the_one_worked_out_by_hand(
 @every_kind
 def test_the_entropy_is_that_of_torch_distributions(kind: str) -> None:
     ppo, batch = make(kind=kind, init_std=0.7), batch_of(kind)
-    batch = ppo.agent.read(batch)
+    batch = ppo.agent.normalise(batch)
     policy: Any = ppo.agent.unroll(batch).policy
     theirs = (
         Independent(Normal(policy.mean, policy.log_std.exp()), 1)
@@ -173,7 +173,7 @@ def test_the_first_returns_make_the_units_and_their_size_is_nothing_to_the_loss(
     ppo, batch = make(normalise_value=True, epochs=1, minibatches=1), batch_of()
     huge = replace(batch, reward=1e4 * batch.reward)
     with ThreadPoolExecutor() as threads:
-        target = ppo._with_targets(ppo.agent.read(huge), threads).extras["target"][batch.trains]
+        target = ppo._with_targets(ppo.agent.normalise(huge), threads).extras["target"][batch.trains]
     assert target.mean().item() == pytest.approx(0.0, abs=1e-4) and target.std(
         correction=0
     ).item() == pytest.approx(1.0, abs=1e-3)
@@ -272,7 +272,7 @@ def test_the_first_step_of_an_update_is_where_the_actions_came_from(kind: str, e
         agent={"normalise_obs": True, "normalise_reward": True, "encoders": encoders},
     )
     ppo.agent.extras = ("log_prob",)
-    ppo.agent.observe(batch_of(kind), 0.97)
+    ppo.agent.update_normaliser(batch_of(kind), 0.97)
     replay, said = acted(ppo.agent, num_slots=3, kind=KINDS[kind])
     batch = replay.whole(0, 7)
     metrics = ppo.update(batch)
@@ -382,16 +382,16 @@ def test_windows_start_from_what_was_remembered_there(memory: str, kind: str, en
     assert batch.trial_start[1:].any(), "packed"
     with ThreadPoolExecutor() as threads:
         cut, uncut = (
-            ppo._with_targets(ppo.agent.read(batch), threads),
-            whole._with_targets(whole.agent.read(batch), threads),
+            ppo._with_targets(ppo.agent.normalise(batch), threads),
+            whole._with_targets(whole.agent.normalise(batch), threads),
         )
     assert cut.shape[0] == 4 and int(cut.trains.sum()) == int(batch.trains.sum()) and cut.trains.any(0).all()
     with torch.no_grad():
-        (actor, critic), _ = ppo.agent.see_on(cut)
-    value = ppo.agent.critic.head(critic)[cut.trains]
+        outputs = ppo.agent.unroll(cut)
+    value = ppo.agent.critic.head(outputs.critic)[cut.trains]
     torch.testing.assert_close(value, cut.extras["value"][cut.trains])
     torch.testing.assert_close(
-        ppo.agent.actor.head(actor).log_prob(cut.action)[cut.trains], cut.extras["log_prob"][cut.trains]
+        outputs.policy.log_prob(cut.action)[cut.trains], cut.extras["log_prob"][cut.trains]
     )
     for name in ("value", "advantage", "log_prob", "target"):
         ours, theirs = (one.extras[name][one.trains].sort().values for one in (cut, uncut))

@@ -58,7 +58,7 @@ def noting(learner: Learner) -> dict[bytes, tuple[Tensor, float] | None]:
 
     def noting_step(rows: PolicyRows, state: dict[str, Tensor]) -> Any:
         seen, state = step(rows, state)
-        features.append(seen.features.clone())
+        features.append(seen.context.clone())
         return seen, state
 
     def noting_act(rows: PolicyRows, *inputs: Any) -> Any:
@@ -94,11 +94,11 @@ def test_a_window_from_a_stored_state_is_read_as_it_was_acted_on(
             with torch.no_grad():
                 outputs, empty = (
                     learner.agent.unroll(batch),
-                    learner.agent.actor.unroll(learner.agent.read(batch)).features.flatten(0, 1),
+                    learner.agent.actor.unroll(learner.agent.normalise(batch)).context.flatten(0, 1),
                 )
             log_prob, features = (
                 outputs.policy.log_prob(batch.action).flatten(),
-                outputs.actor.features.flatten(0, 1),
+                outputs.actor.context.flatten(0, 1),
             )
             keys = keys_of(batch)
             for row in batch.trains.flatten().nonzero().flatten().tolist():
@@ -109,9 +109,7 @@ def test_a_window_from_a_stored_state_is_read_as_it_was_acted_on(
                 torch.testing.assert_close(features[row], then[0], rtol=0, atol=TOLERANCE)
                 assert pool or log_prob[row].item() == pytest.approx(then[1], abs=1e-4)
                 from_nothing.append((empty[row] - then[0]).abs().max().item())
-            assert torch.equal(outputs.critic.features, outputs.actor.features) == (
-                encoders is Encoders.shared
-            )
+            assert torch.equal(outputs.critic.context, outputs.actor.context) == (encoders is Encoders.shared)
     assert compared > 50 and max(from_nothing) > 100 * TOLERANCE, "and not from an empty memory"
 
 
