@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from configs.compose import Composer, to_config
 from configs.schema import EXPERIMENT, NAME_FIELDS, root, schemas
 from configs.values import assign, option_names, shown
-from policies.run.config import RECORD, Config
+from policies.run.config import FORMAT, RECORD, Config
 from utils.options import OptionError, nearest
 
 TOTAL = "train.n_env_steps_total"
@@ -55,11 +55,15 @@ def recorded(run_dir: Path, way: str) -> DictConfig:
         raise OptionError(f"{way}={run_dir} is not a run folder: {_why_not(run_dir)}")
     try:
         values: Any = OmegaConf.to_container(OmegaConf.load(record))
+        if set(NAME_FIELDS) <= set(values):  # otherwise it is no record at all, which is refused below
+            _check_format(record, values.pop("format", None))
         chosen = {
             group: copy.deepcopy(schemas()[group][values[group][field]])
             for group, field in NAME_FIELDS.items()
         }
         typed = OmegaConf.merge(OmegaConf.structured(root(**chosen)), values)
+    except OptionError:
+        raise
     except (
         OmegaConfBaseException,
         yaml.YAMLError,
@@ -134,6 +138,15 @@ def _check_changes(old: DictConfig, new: DictConfig, way: str) -> None:
             raise OptionError(
                 f"{name}={after} is less than the {before} env steps that the run was started for; a resume may only add to them."
             )
+
+
+def _check_format(record: Path, number: object) -> None:
+    if number is None:
+        raise OptionError(
+            f"{record} was written by an older version of Retrial: the last commit that reads it is b8605dc."
+        )
+    if number != FORMAT:
+        raise OptionError(f"{record} has format {number}, and this version of Retrial reads format {FORMAT}.")
 
 
 def _why_not(run_dir: Path) -> str:

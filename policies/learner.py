@@ -8,7 +8,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -61,18 +61,33 @@ class Learner:
     evaluates: it has no room for trials, and loads the agent alone.
     """
 
-    def __init__(self, config: Config, run_dir: Path | None = None, *, learns: bool = True) -> None:
-        self.config, self.run_dir, self.learns = config, run_dir, learns
+    def __init__(
+        self,
+        config: Config,
+        run_dir: Path | None = None,
+        *,
+        learns: bool = True,
+        family: TaskFamily | None = None,
+    ) -> None:
+        """`family` is the one that validation has built and checked; without it, both happen here."""
+        self.family = check_family(config, learns=learns) if family is None else family
+        # A family may complete its options (a registered time limit, say): only the completed ones are used.
+        self.config = config = replace(config, env=self.family.config)
+        self.run_dir, self.learns = run_dir, learns
         self.device = prepare_torch(config)
         self.watch = Stopwatch()
         self.train_env_parallel: ParallelEnvManager | None = None
-        family = check_family(config, learns=learns)
-        self._build(family)
-        self.backend = settle_backend(config, family, self.agent, self.device)
-        options = {
-            item.name: getattr(config.env, item.name) for item in fields(config.env) if item.name != "family"
-        }
-        self.init_env("meta", config.env.family, num_parallel_workers=self.backend.num_workers, **options)
+        self._build(self.family)
+        self.backend = settle_backend(config, self.family, self.agent, self.device)
+        env = config.env
+        self.init_env(
+            "meta",
+            env.family,
+            max_rollouts_per_task=env.max_rollouts_per_task,
+            num_train_tasks=env.num_train_tasks,
+            num_eval_tasks=env.num_eval_tasks,
+            num_parallel_workers=self.backend.num_workers,
+        )
         self.counters = Counters(next_evaluation=config.evaluation.every)
         self.loss_sums: dict[str, torch.Tensor] = {}
         self.acting: dict[str, Any] = {}
@@ -87,7 +102,7 @@ class Learner:
             self._checkpoints = RunCheckpoints(
                 folder,
                 algorithm=self.algorithm,
-                replay=self.replay,
+                replay=self.buffer,
                 sampling=self._sampling,
                 agent_only=not learns,
             )
@@ -112,16 +127,24 @@ class Learner:
         num_parallel_workers: int = 4,
         **family_options: Any,
     ) -> None:
-        """Make the family, its task lists, and the environments to train and to evaluate in."""
+        """Make the task lists and the environments to train and to evaluate in.
+
+        The family is built again only where a script asks for another one than the run's own.
+        """
         if env_type != "meta":
             raise ValueError(f"env_type={env_type!r} is not known; there is only 'meta'.")
         self.close()
-        regime = {
+        options = family_options | {
+            "family": env_name,
             "max_rollouts_per_task": max_rollouts_per_task,
             "num_train_tasks": num_train_tasks,
             "num_eval_tasks": num_eval_tasks,
         }
-        self.family = make_family(env_name, **regime, **family_options)
+        present = vars(self.config.env)
+        if any(present.get(name, MISSING) != value for name, value in options.items()):
+            del options["family"]
+            self.family = make_family(env_name, **options)
+            self.config = replace(self.config, env=self.family.config)
         self.num_parallel_workers = num_parallel_workers
         self.tasks = TaskLists.draw(self.family, self.config.seed)
         self.train_tasks = self.tasks.train
@@ -193,7 +216,7 @@ class Learner:
         if not self.learns:
             shape["capacity_trials"] = 1
         device_copied = self.learns and copies_to_device(config, family, self.device)
-        self.replay = (RolloutBuffer if self.needs.on_policy else Replay)(
+        self.buffer = (RolloutBuffer if self.needs.on_policy else Replay)(
             **shape, device=self.device, device_copied=device_copied
         )
 
@@ -218,8 +241,8 @@ class Learner:
         taken.
         """
         env = self.train_env if parallel_env is None else parallel_env
-        first, agent = self.replay.num_added, None if random_actions else self.agent
-        result = play(self, num_rollouts, agent, env, self.replay, budget=budget, tick=self.tick)
+        first, agent = self.buffer.num_added, None if random_actions else self.agent
+        result = play(self, num_rollouts, agent, env, self.buffer, budget=budget, tick=self.tick)
         take_in(self, result, first=first, warmup=random_actions)
         return result
 
@@ -241,7 +264,7 @@ class Learner:
         (policies/collection/collector.py).
         """
         watch = watch or self.watch
-        batch = self.replay.sample(self.needs, self._sampling)
+        batch = self.buffer.sample(self.needs, self._sampling)
         watch.lap("buffer")
         metrics = self.algorithm.update(batch)
         if self.needs.on_policy:

@@ -76,7 +76,7 @@ def tiny_config(
 
 def stored_rows(learner: Learner) -> dict[str, np.ndarray[Any, Any]]:
     """Everything in the replay."""
-    replay = learner.replay
+    replay = learner.buffer
     return replay.export(replay.oldest, replay.num_added)
 
 

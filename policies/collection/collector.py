@@ -30,7 +30,7 @@ def play(
     """A wave of the learner's next trials, by this agent or by random actions, into a sink; nothing of the
     learner changes but its watch.
     """
-    counters, room = learner.counters, learner.replay.rows_per_trial
+    counters, room = learner.counters, learner.buffer.rows_per_trial
     if env.rows_per_trial > room:
         raise ValueError(
             f"A trial of this environment has up to {env.rows_per_trial} rows, and the replay has room for {room}."
@@ -67,5 +67,5 @@ def take_in(learner: Learner, result: WaveResult, *, first: int, warmup: bool) -
         and (warmup or not learner.needs.on_policy)
     ):
         learner.agent.update_normaliser(
-            learner.replay.whole(first, learner.replay.num_added), learner.config.algorithm.discount
+            learner.buffer.whole(first, learner.buffer.num_added), learner.config.algorithm.discount
         )

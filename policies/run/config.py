@@ -18,6 +18,8 @@ from policies.memory.base import MemoryConfig
 from utils.options import option
 from utils.wandb_run import WandbConfig
 
+FORMAT = 2
+"""The number of the names and files in a run folder, written into its config: other numbers are not read."""
 RECORD = "config.yaml"
 """The file of a run folder that holds its config."""
 TASKS = "tasks.json"
@@ -168,7 +170,8 @@ def holds_a_run(run_dir: Path) -> str:
 
 
 def save(config: Config, run_dir: Path) -> None:
-    """Record a run's config in its folder; a crash leaves the old record or the new one."""
+    """Record a run's config in its folder, with the number of its format; a crash leaves the old or the new."""
     partial = run_dir / f".{RECORD}.{os.getpid()}"
-    partial.write_text(yaml.safe_dump(plain(config), sort_keys=False), encoding="utf-8")
+    settings = {"format": FORMAT} | plain(config)
+    partial.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
     partial.replace(run_dir / RECORD)

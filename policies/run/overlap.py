@@ -66,7 +66,7 @@ class SideBySide:
         learner, wave, agent = self._learner, self._wave, self._agent
         agent.load_state_dict(learner.acting or learner.agent.state_dict())
         learner.acting = agent.state_dict()
-        wave.num_added = first = learner.replay.num_added  # trials are numbered as in the replay
+        wave.num_added = first = learner.buffer.num_added  # trials are numbered as in the replay
         most, budget = wave_of(learner.config, learner.family.config)
         with _Updates(learner, self._update) as updates:
             result = play(learner, most, agent, learner.env, wave, budget=budget, tick=updates.tick)
@@ -75,7 +75,7 @@ class SideBySide:
                     raise WaveInterrupted
             learner.watch.lap("update")  # what the updates took beyond the wave
         learner.acting = {}
-        learner.replay.restore([wave.export(first, wave.num_added)], first)
+        learner.buffer.restore([wave.export(first, wave.num_added)], first)
         take_in(learner, result, first=first, warmup=False)
         learner.watch.lap("buffer")
         return result

@@ -10,6 +10,8 @@ import os
 import platform
 import pstats
 import shlex
+import traceback
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from policies.learner import Learner
 
 PICTURE = "adaptation.png"
+ERRORS = "error.log"
+"""The file of a run folder that holds the tracebacks of our own errors."""
 
 
 class RunRecord:
@@ -206,6 +210,20 @@ def save_settings(learner: Learner, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     save(learner.config, folder)
     learner.tasks.save(folder / TASKS)
+
+
+def write_error(run_dir: Path) -> Path | None:
+    """Append the traceback of the exception that is being handled to the run's `error.log`.
+
+    Returns the file, or None where it cannot be written, since the disk may be what has failed.
+    """
+    path = run_dir / ERRORS
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}\n{traceback.format_exc()}\n")
+    except OSError:
+        return None
+    return path
 
 
 def group_of(config: Config) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from configs.compose import WAYS, Composer, load
 from configs.runs import MAY_CHANGE, continued, load_run, recorded
-from policies.run.config import RECORD, Config, save
+from policies.run.config import FORMAT, RECORD, Config, save
 from utils.options import OptionError
 
 STARTED = [
@@ -142,6 +142,22 @@ def test_a_damaged_record_is_one_sentence(composer: Composer, run_dir: Path, tex
         recorded(run_dir, "resume")
     assert "cannot be read as the config of a run" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_run_of_another_format_is_refused_with_the_commit_that_reads_it(
+    composer: Composer, run_dir: Path
+) -> None:
+    text = (run_dir / RECORD).read_text()
+    for line, sentence in (
+        ("", "the last commit that reads it is b8605dc."),
+        (
+            f"format: {FORMAT + 1}\n",
+            f"has format {FORMAT + 1}, and this version of Retrial reads format {FORMAT}.",
+        ),
+    ):
+        (run_dir / RECORD).write_text(text.replace(f"format: {FORMAT}\n", line))
+        with pytest.raises(OptionError, match=sentence):
+            recorded(run_dir, "resume")
 
 
 def test_an_option_that_is_no_more_is_named(composer: Composer, run_dir: Path) -> None:

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ import numpy as np
 import pytest
 
 from envs.backends.base import BackendConfig, OnFault, StartMethod
-from envs.base import Shard
+from envs.base import EnvConfig, Shard
+from envs.meta import FAMILIES
+from envs.meta.make_env import make_family
+from envs.meta.toy.point_robot import PointRobot, PointRobotConfig
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from policies.agents.actions import ActionKind
 from policies.agents.base import Arch, Decodes, HeadsRead, TaskInferenceConfig
@@ -136,7 +140,7 @@ def test_no_transition_of_a_trial_is_lost(arch: Arch, workers: int) -> None:
     """The ancestor lost the first transition of every parallel Memory_Markov trial."""
     with Learner(tiny_config(arch=arch, workers=workers)) as learner:
         steps = learner.collect_rollouts_parallel(4, parallel_env=learner.train_env_parallel)
-        assert steps == learner.replay.num_transitions == 4 * 2 * 6
+        assert steps == learner.buffer.num_transitions == 4 * 2 * 6
         assert stored_rows(learner)["lengths"].tolist() == [2 * (6 + 1)] * 4
 
 
@@ -348,7 +352,7 @@ def test_dropped_trials_are_counted_and_stay_out_of_replay_and_means(tmp_path: P
         learner.tick = killing  # pyright: ignore[reportAttributeAccessIssue]
         result = learner.collect(6, False, env)
         assert result.dropped.sum() == 1 == env.faults.dropped_trials
-        assert learner.replay.num_trials == 5 and learner.replay.num_added == 6
+        assert learner.buffer.num_trials == 5 and learner.buffer.num_added == 6
         assert (
             len(learner.counters.recent_returns) == 5
             and np.isfinite(learner.counters.mean_return_by_episode).all()
@@ -419,6 +423,37 @@ def test_two_learners_do_not_train_into_one_folder(tmp_path: Path) -> None:
     with RunLock(tmp_path), Learner(tiny_config(), tmp_path) as learner, pytest.raises(RunLockError):
         learner.train()
     assert not (tmp_path / RECORD).exists(), "what the refused run would have gone by is nowhere"
+
+
+def test_the_family_of_a_run_is_built_once_and_only_its_completed_options_are_reached(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    built: list[EnvConfig] = []
+
+    class Counted(PointRobot):
+        """Takes 0 as its time limit and completes it, as families of registered environments do."""
+
+        def __init__(self, config: PointRobotConfig) -> None:
+            built.append(config)
+            super().__init__(replace(config, max_episode_steps=config.max_episode_steps or 6))
+
+    config = tiny_config()
+    config.env.max_episode_steps = 0
+    monkeypatch.setitem(FAMILIES, "PointRobot", Counted)
+    with Learner(config, tmp_path / "by itself") as learner:
+        learner.train()
+        assert learner.config.env is learner.family.config and learner.config.env.max_episode_steps == 6
+    assert len(built) == 1
+    family = make_family(config.env)
+    with Learner(config, tmp_path / "given", family=family) as learner:
+        learner.train()
+        assert learner.family is family
+        workers = learner.num_parallel_workers
+        learner.init_env("meta", "PointRobot", 2, None, 3, num_parallel_workers=workers)
+        assert len(built) == 2, "what a script asks for is what there is"
+        learner.init_env("meta", "PointRobot", 2, None, 4, num_parallel_workers=workers)
+        assert len(built) == 3 and len(learner.eval_tasks) == 4
+    assert metrics_of(tmp_path / "given") == metrics_of(tmp_path / "by itself")
 
 
 def test_no_rollouts_are_no_steps_and_longer_trials_than_the_replays_are_refused() -> None:

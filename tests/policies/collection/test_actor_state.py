@@ -87,10 +87,10 @@ def test_a_window_from_a_stored_state_is_read_as_it_was_acted_on(
     ) as learner:
         said = noting(learner)
         learner.collect_rollouts_parallel(8, random_actions=pool)
-        batch = learner.replay.sample(learner.needs, np.random.default_rng(0))
+        batch = learner.buffer.sample(learner.needs, np.random.default_rng(0))
         compared, from_nothing = 0, []
         for _ in range(8):
-            batch = learner.replay.sample(learner.needs, np.random.default_rng(compared))
+            batch = learner.buffer.sample(learner.needs, np.random.default_rng(compared))
             with torch.no_grad():
                 outputs, empty = (
                     learner.agent.unroll(batch),
@@ -184,7 +184,7 @@ def test_an_actor_that_remembers_nothing_cannot_be_asked() -> None:
     with Learner(windows_config()) as learner:
         act = RandomActor(learner.env.single_action_space).for_group(learner.env, learner.env.groups[0])
         with pytest.raises(ValueError, match="let an agent's memory read along"):
-            keep(learner.replay, act, *np.zeros((3, 1), np.int64))
+            keep(learner.buffer, act, *np.zeros((3, 1), np.int64))
 
 
 @pytest.mark.parametrize("memory", MEMORIES)

@@ -23,15 +23,15 @@ def test_a_wave_kept_apart_and_then_taken_in_is_the_wave() -> None:
                 if not apart:
                     learner.collect(4, False, None)
                     continue
-                first, before = learner.replay.num_added, state_of(learner)
+                first, before = learner.buffer.num_added, state_of(learner)
                 wave = RolloutBuffer(**wave_shape(config, learner.family))
                 wave.num_added = first
                 result = play(learner, 4, learner.agent, learner.env, wave, tick=lambda _: False)
                 assert state_of(learner) == before
-                learner.replay.restore([wave.export(first, wave.num_added)], first)
+                learner.buffer.restore([wave.export(first, wave.num_added)], first)
                 take_in(learner, result, first=first, warmup=False)
-            assert learner.replay.num_trials == 5 and learner.replay.num_added == 8
-            batch = learner.replay.sample(learner.needs, learner._sampling)
+            assert learner.buffer.num_trials == 5 and learner.buffer.num_added == 8
+            batch = learner.buffer.sample(learner.needs, learner._sampling)
             found.append((state_of(learner), digest([batch.obs, batch.prev_action, batch.trains])))
     assert found[0] == found[1]
 

@@ -52,7 +52,7 @@ def test_overwritten_trials_are_let_go_and_the_rest_restored(tmp_path: Path) -> 
             learner.collect_rollouts_parallel(4)
             learner.save()
         expected = state_of(learner)
-    assert learner.replay.capacity == 9 and learner.replay.num_added == 20
+    assert learner.buffer.capacity == 9 and learner.buffer.num_added == 20
     with Learner(tiny_config(train=small), tmp_path) as again:
         again.load()
         assert state_of(again) == expected
@@ -65,7 +65,7 @@ def test_an_empty_folder_has_no_snapshot(tmp_path: Path) -> None:
         sampling = learner._sampling
         assert (
             RunCheckpoints(
-                tmp_path, algorithm=learner.algorithm, replay=learner.replay, sampling=sampling
+                tmp_path, algorithm=learner.algorithm, replay=learner.buffer, sampling=sampling
             ).load()
             is None
         )
@@ -104,7 +104,7 @@ def test_one_that_does_not_learn_loads_the_agent_alone(tmp_path: Path) -> None:
     with Learner(tiny_config(), tmp_path, learns=False) as learner:
         learner.load()
         assert digest(learner.agent.state_dict()) == agent and learner.counters.updates == 2
-        assert learner.replay.capacity == 1
+        assert learner.buffer.capacity == 1
         for write in (learner.train, learner.save):
             with pytest.raises(RuntimeError, match="made to evaluate"):
                 write()

@@ -112,7 +112,7 @@ def test_a_wave_is_played_by_the_agent_before_the_updates_of_the_last_one(
     monkeypatch.setattr(overlap, "play", noting)
     with Learner(overlapped()) as learner:
         before_each_update(
-            learner, lambda: seen.append((learner.replay.num_added, learner.replay.num_trials))
+            learner, lambda: seen.append((learner.buffer.num_added, learner.buffer.num_trials))
         )
         training = Training(learner)
         conclude = training._conclude

@@ -100,7 +100,7 @@ def test_an_on_policy_iteration_is_a_long_trial_in_each_slot_and_an_off_policy_o
 def test_a_rollout_has_room_for_one_wave_and_a_replay_for_many() -> None:
     def capacity(algorithm: str, **train: int) -> int:
         with Learner(tiny_config(algorithm=algorithm, train=train)) as learner:
-            return learner.replay.capacity
+            return learner.buffer.capacity
 
     assert capacity("SAC") == 2000 // 12
     assert capacity("PPO") == 33

@@ -79,7 +79,7 @@ def test_on_policy_there_is_one_update_for_each_wave_of_its_own_rows() -> None:
         counters = learner.counters
         assert counters.updates == counters.iteration == len(seen) and sum(seen) == counters.env_steps
         assert all(120 <= steps < 120 + 3 * 80 for steps in seen)
-        assert counters.trials == learner.replay.num_added
+        assert counters.trials == learner.buffer.num_added
 
 
 @pytest.mark.parametrize("normalises", [True, False])
@@ -133,7 +133,7 @@ def test_off_policy_an_iteration_may_be_a_number_of_env_steps() -> None:
         counters = learner.counters
         assert (
             counters.iteration == 3
-            and counters.trials == learner.replay.num_trials == counters.env_steps // 12
+            and counters.trials == learner.buffer.num_trials == counters.env_steps // 12
         )
 
 
