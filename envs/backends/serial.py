@@ -23,7 +23,6 @@ from envs.backends.base import (
     raised,
     segments_of,
 )
-from envs.backends.surroundings import Surroundings
 from envs.base import Layout
 from utils.machine import available_cores
 
@@ -48,11 +47,8 @@ class SerialBackend(Backend):
         self._layout = layout
         self.rows = layout.allocate(blocks[-1].stop)
         self._segments = segments_of(blocks, 1, num_groups)
-        self._surroundings = Surroundings()
-        with self._surroundings.watch("while they were built"):
-            self._hosts: list[ShardHost | None] = []
-            self._build()
-        self._fresh = True
+        self._hosts: list[ShardHost | None] = []
+        self._build()
         self._edges = np.array([segment.start for segment in self._segments[1:]])
         self._posted: deque[tuple[NDArray[np.int64], Commands]] = deque()
 
@@ -62,7 +58,7 @@ class SerialBackend(Backend):
                 self._hosts.append(self._host(segment))
             except (Exception, SystemExit) as error:
                 everyone = tuple(range(segment.start, segment.stop))
-                self._close_all()
+                self.close()
                 raise not_built([raised(error, everyone, everyone)]) from error
 
     def _host(self, segment: Segment) -> ShardHost:
@@ -83,10 +79,6 @@ class SerialBackend(Backend):
     def wait(
         self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None
     ) -> tuple[NDArray[np.int64], list[Fault]]:
-        if self._fresh:
-            self._fresh = False
-            with self._surroundings.watch("in their first reset"):
-                return self.wait(slots, timeout, min_ready)
         faults: list[Fault] = []
         while self._posted:
             fault = self._run(*self._posted[0])
@@ -136,10 +128,6 @@ class SerialBackend(Backend):
             raise not_drawn(slot, raised(error, (slot,), ()), lost=False) from error
 
     def close(self) -> None:
-        with self._surroundings.watch("while they were closed"):
-            self._close_all()
-
-    def _close_all(self) -> None:
         for number, host in enumerate(self._hosts):
             self._hosts[number] = None
             if host is not None:

@@ -37,7 +37,6 @@ from envs.backends.base import (
     raised,
     shorten,
 )
-from envs.backends.surroundings import Surroundings
 from envs.base import Layout, Rows, Slots
 
 _log = logging.getLogger(__name__)
@@ -262,8 +261,6 @@ class LocalBackend(Backend):
         self._answered = np.zeros(num_slots, np.int64)
         self._due = np.full(num_slots, np.inf)
         self._picture: NDArray[np.uint8] | Fault | None = None
-        self._surroundings = Surroundings()
-        self._fresh = True
         self._executors: list[Any] = []
         self._finalizer = weakref.finalize(
             self, _shut_down, self._executors, self._rooms, config.close_timeout_s
@@ -274,7 +271,6 @@ class LocalBackend(Backend):
         try:
             self._ask(LetterKind.BUILD, [(room, np.arange(room.start, room.stop)) for room in self._rooms])
             _, faults = self._settle(np.arange(len(self._asked)), self._config.construct_timeout_s)
-            self._surroundings.compare("while they were built")
             if faults:
                 raise not_built(faults)
         except BaseException:
@@ -299,18 +295,12 @@ class LocalBackend(Backend):
         ]  # of those that are, the next wait tells
         for desk, own in _by_desk(orders):
             desk.load(own, commands)
-        if self._fresh and self._sequence == 1:  # the first post after that which built
-            self._surroundings.look()
         self._ask(LetterKind.RUN, orders)
 
     def wait(
         self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None
     ) -> tuple[NDArray[np.int64], list[Fault]]:
-        ready, faults = self._settle(slots, timeout, min_ready)
-        if self._fresh:
-            self._fresh = False
-            self._surroundings.compare("in their first reset")
-        return ready, faults
+        return self._settle(slots, timeout, min_ready)
 
     def restore(self, slots: NDArray[np.int64], timeout: float) -> list[Fault]:
         self._check_open()
@@ -340,9 +330,7 @@ class LocalBackend(Backend):
         return picture
 
     def close(self) -> None:
-        if self._finalizer.alive:
-            with self._surroundings.watch("while they were closed"):
-                self._finalizer()
+        self._finalizer()
 
     # -- waiting ---------------------------------------------------------------------------------------------
 

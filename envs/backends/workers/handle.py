@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import Fault, Segment
-from envs.backends.workers.carriers import RowTransport
 from envs.backends.workers.isolation import kill_group
 from envs.backends.workers.launch import Child, hang_up
 from envs.backends.workers.messages import (
@@ -31,6 +30,7 @@ from envs.backends.workers.messages import (
     Status,
     token_of,
 )
+from envs.backends.workers.transport import RowTransport
 from envs.base import Slots
 
 PICTURE_LIMIT = 1 << 28

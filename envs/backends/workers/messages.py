@@ -28,6 +28,10 @@ Frame = tuple[tuple[Any, ...], bytes | bytearray]
 """A header's fields and the bytes that follow it."""
 
 
+class MalformedMessage(ValueError):
+    """The other side wrote bytes that are no message, or none that was asked for."""
+
+
 class MessageKind(IntEnum):
     """What is asked of a worker."""
 
@@ -84,7 +88,7 @@ class MessageReader:
             fields = head.unpack_from(data, at)
             length, start = fields[-1], at + head.size
             if length > self._limit:
-                raise ValueError(f"a message of {length} bytes")
+                raise MalformedMessage(f"a message of {length} bytes")
             if start + length > len(data):
                 if length < CHUNK:
                     break

@@ -7,8 +7,8 @@ each.
 
 from __future__ import annotations
 
-from envs.backends.workers.carriers import SentRows
 from envs.backends.workers.process import ProcessBackend
+from envs.backends.workers.transport import SentRows
 
 
 class PipeBackend(ProcessBackend):

@@ -26,11 +26,10 @@ from envs.backends.base import (
     not_drawn,
     segments_of,
 )
-from envs.backends.workers.arena import bytes_needed
-from envs.backends.workers.carriers import RowTransport, SharedRows
 from envs.backends.workers.handle import END_WAIT_S, WorkerHandle, milliseconds
 from envs.backends.workers.launch import check_memory, check_startable, resolve, start_children, wake_server
 from envs.backends.workers.messages import MessageKind
+from envs.backends.workers.transport import RowTransport, SharedRows, bytes_needed
 from envs.backends.workers.worker import Blueprint
 from envs.base import Layout, Slots
 

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import Block, ShardHost, shorten
-from envs.backends.workers.carriers import RowTransport
 from envs.backends.workers.isolation import isolate
 from envs.backends.workers.messages import (
     REPLY,
@@ -34,6 +33,7 @@ from envs.backends.workers.messages import (
     Status,
     write_whole,
 )
+from envs.backends.workers.transport import RowTransport
 from envs.base import Layout, SlotError
 
 

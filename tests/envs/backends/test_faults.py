@@ -111,8 +111,6 @@ LIST: dict[str, tuple[str, list[str]]] = {
         "changes to what a process has only one of",
         [
             "faults_env::test_what_an_environment_does_to_its_process_reaches_nobody_else",
-            "surroundings::test_each_change_is_named_once",
-            "surroundings::test_backends_in_this_process_look_when_environments_are_built_reset_and_closed",
         ],
     ),
     "A13": (

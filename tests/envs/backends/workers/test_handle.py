@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from envs.backends.base import Block, segments_of
-from envs.backends.workers.carriers import SentRows, SharedRows
 from envs.backends.workers.handle import WorkerHandle
 from envs.backends.workers.launch import Child
 from envs.backends.workers.messages import REPLY, REQUEST, SHAPE, MessageKind, Status, token_of
+from envs.backends.workers.transport import SentRows, SharedRows
 from envs.base import Layout
 from tests.toys import CountingFamily
 

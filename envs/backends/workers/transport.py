@@ -1,0 +1,225 @@
+"""How actions and rows travel between trainer and worker: through shared memory, or in the messages.
+
+The shared memory has no name in /dev/shm or anywhere else. So the kernel frees it with the last process that
+maps it, and nothing can leak, whichever process is killed.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from abc import ABC, abstractmethod
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.backends.workers.messages import MalformedMessage
+from envs.base import Layout, Rows, Slots, arrays_of
+
+ALIGNMENT = 64
+"""The bytes of a cache line: no two arrays share one."""
+
+
+class RowTransport(ABC):
+    """One side of the transport: trainer and workers build the same class with the same sizes.
+
+    Both sides have `rows` of all slots; each worker reads and writes those of its own slots only.
+    """
+
+    rows: Rows
+    action_bytes: int
+    """The bytes that a request carries for the action of one slot."""
+    reply_bytes: int
+    """The bytes that a reply carries for the row of one slot."""
+    descriptor = -1
+    """What a starting worker inherits in order to map the same memory; -1 where there is none."""
+
+    @abstractmethod
+    def __init__(self, layout: Layout, num_slots: int, descriptor: int | None = None) -> None: ...
+
+    # -- on the trainer's side -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def publish(self, slots: Slots, actions: NDArray[Any]) -> None:
+        """Set the next actions of these slots; `actions` holds those of all slots."""
+
+    @abstractmethod
+    def enclose(self, slots: Slots) -> bytes:
+        """Return what a request to step these slots carries of the published actions."""
+
+    @abstractmethod
+    def unpack(self, slots: Slots, packed: bytes | bytearray) -> None:
+        """Store the rows that a reply carries; a `MalformedMessage` if the bytes are no rows."""
+
+    # -- on the worker's side --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def actions(self, slots: Slots, enclosed: bytes | bytearray) -> NDArray[Any]:
+        """Return the actions of these slots."""
+
+    @abstractmethod
+    def pack(self, slots: Slots) -> bytes:
+        """Return what the reply carries of the rows of these slots."""
+
+    def close(self) -> None:
+        """Close the descriptor; the rows stay readable."""
+        return
+
+
+class SharedRows(RowTransport):
+    """Actions and rows are in shared memory: the messages carry none of them."""
+
+    action_bytes = reply_bytes = 0
+
+    def __init__(self, layout: Layout, num_slots: int, descriptor: int | None = None) -> None:
+        self._memory = SharedRowsMemory(layout, num_slots, descriptor)
+        self.rows, self._actions = self._memory.rows, self._memory.actions
+        self.descriptor = self._memory.descriptor
+
+    def publish(self, slots: Slots, actions: NDArray[Any]) -> None:
+        self._actions[slots] = actions[slots]
+
+    def enclose(self, slots: Slots) -> bytes:
+        return b""
+
+    def unpack(self, slots: Slots, packed: bytes | bytearray) -> None:
+        if packed:
+            raise MalformedMessage("rows where none were expected")
+
+    def actions(self, slots: Slots, enclosed: bytes | bytearray) -> NDArray[Any]:
+        return self._actions[slots]
+
+    def pack(self, slots: Slots) -> bytes:
+        return b""
+
+    def close(self) -> None:
+        self._memory.close()
+
+
+class SentRows(RowTransport):
+    """Actions and rows are in the messages, as the bytes of arrays whose shapes and types both sides know."""
+
+    def __init__(self, layout: Layout, num_slots: int, descriptor: int | None = None) -> None:
+        self.rows = layout.allocate(num_slots)
+        # Only what a shard writes travels; the manager writes the rest into the trainer's rows.
+        family_rows = layout.part(self.rows, 0, num_slots)
+        self._arrays = [
+            *arrays_of(family_rows.obs),
+            family_rows.reward,
+            family_rows.terminated,
+            family_rows.truncated,
+            family_rows.info,
+        ]
+        self._published: NDArray[Any] = self.rows.prev_action
+        self.action_bytes = _bytes_per_slot(self._published)
+        self._sizes = [_bytes_per_slot(array) for array in self._arrays]
+        self.reply_bytes = sum(self._sizes)
+
+    def publish(self, slots: Slots, actions: NDArray[Any]) -> None:
+        self._published = actions
+
+    def enclose(self, slots: Slots) -> bytes:
+        return self._published[slots].tobytes()
+
+    def unpack(self, slots: Slots, packed: bytes | bytearray) -> None:
+        count = slots.stop - slots.start if isinstance(slots, slice) else len(slots)
+        if len(packed) != count * self.reply_bytes:
+            raise MalformedMessage(f"{len(packed)} bytes for {count} rows")
+        offset = 0
+        for array, size in zip(self._arrays, self._sizes, strict=True):
+            num_bytes = count * size
+            if num_bytes:
+                received = np.frombuffer(packed, array.dtype, num_bytes // array.itemsize, offset)
+                array[slots] = received.reshape(count, *array.shape[1:])
+                offset += num_bytes
+
+    def actions(self, slots: Slots, enclosed: bytes | bytearray) -> NDArray[Any]:
+        # The copy is writable: an environment may write into the action that it is given.
+        received = np.frombuffer(bytearray(enclosed), self._published.dtype)
+        return received.reshape(-1, *self._published.shape[1:])
+
+    def pack(self, slots: Slots) -> bytes:
+        return b"".join(array[slots].tobytes() for array in self._arrays)
+
+
+def _bytes_per_slot(array: NDArray[Any]) -> int:
+    return prod(array.shape[1:]) * array.itemsize
+
+
+# -- the shared memory ---------------------------------------------------------------------------------------
+
+
+class SharedRowsMemory:
+    """Rows and actions of all slots in one piece of shared memory.
+
+    A worker maps the trainer's memory by its file descriptor. The mapping lives as long as any of its arrays,
+    so rows stay readable after everything is closed.
+    """
+
+    def __init__(self, layout: Layout, num_slots: int, descriptor: int | None = None) -> None:
+        self.num_bytes = bytes_needed(layout, num_slots)
+        self.descriptor = _reserve(self.num_bytes) if descriptor is None else descriptor
+        try:
+            place = _ArrayPlacer(mmap.mmap(self.descriptor, self.num_bytes))
+        finally:
+            if descriptor is not None:  # a worker needs its descriptor no longer, mapped or not
+                self.close()
+        # Both sides place the arrays in the same order, so that they find them at the same offsets.
+        self.rows: Rows = layout.allocate(num_slots, place)
+        self.actions: NDArray[Any] = place.actions(layout, num_slots)
+
+    def close(self) -> None:
+        """Close the descriptor, which only starting (and restarted) workers need; the memory stays."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def bytes_needed(layout: Layout, num_slots: int) -> int:
+    """Return how much memory the rows and actions of so many slots take."""
+    placer = _ArrayPlacer(None)
+    layout.allocate(num_slots, placer)
+    placer.actions(layout, num_slots)
+    return max(placer.used, 1)
+
+
+class _ArrayPlacer:
+    """Makes arrays one after the other in a buffer; without a buffer it only adds up their sizes."""
+
+    def __init__(self, buffer: mmap.mmap | None) -> None:
+        self._buffer = buffer
+        self.used = 0
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        dtype, start = np.dtype(dtype), self.used
+        self.used += -(-prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        if self._buffer is None:
+            return np.broadcast_to(np.zeros((), dtype), shape)  # takes no memory of its own
+        if not prod(shape):
+            return np.zeros(shape, dtype)
+        return np.ndarray(shape, dtype, self._buffer, start)
+
+    def actions(self, layout: Layout, num_slots: int) -> NDArray[Any]:
+        space = layout.spec.action_space
+        return self((num_slots, *(space.shape or ())), space.dtype)
+
+
+def _reserve(num_bytes: int) -> int:
+    """Return a descriptor of zeroed memory that has no name."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("retrial-rows")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    try:
+        os.ftruncate(descriptor, num_bytes)
+        # Reserved now, so that a lack of memory is an error here and not a SIGBUS in the middle of a run.
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, num_bytes)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
