@@ -16,7 +16,7 @@ from configs.compose import Composer
 from configs.help import help_text, list_text
 from configs.runs import MAY_CHANGE, continued
 from configs.schema import GROUPS
-from configs.unread import notes
+from configs.validation import notes
 from policies.run.config import CHECKPOINTS, Config, holds_a_run
 from utils.checkpoint import CheckpointStore
 from utils.options import OptionError

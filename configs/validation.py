@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+from hydra.core.override_parser.types import Override
 
 from envs.backends import BACKENDS
 from envs.backends.base import BackendError
@@ -16,7 +18,7 @@ from policies.memory import MEMORIES
 from policies.run.config import Config, DeviceName, Overlap
 from policies.run.overlap import REFUSAL
 from policies.run.setup import check_family, most_workers, needs_of, slots_of
-from utils.options import OptionError, nearest, range_problems
+from utils.options import OptionError, nearest, range_problems, unread_options
 
 
 def check(config: Config) -> None:
@@ -24,6 +26,18 @@ def check(config: Config) -> None:
     for problem in problems(config):
         raise OptionError(problem)
     check_family(config)
+
+
+def notes(config: Config, overrides: Sequence[Override]) -> list[str]:
+    """One sentence for each of these overrides that changes nothing in this run."""
+    reasons = dict(unread_options(config, config, needs_of(config)))
+    found: list[str] = []
+    for override in overrides:
+        name = override.key_or_group
+        reason = reasons.get(name) or reasons.get(name.partition(".")[0])
+        if reason is not None:
+            found.append(f"{override.input_line} changes nothing here: {reason}.")
+    return found
 
 
 def problems(config: Config) -> Iterator[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, field, fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from enum import Enum
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -17,6 +17,16 @@ class OptionError(ValueError):
     """A wrong name, type, range or combination of options; its text is one sentence for the user."""
 
 
+@dataclass(frozen=True)
+class OnlyIf:
+    """The condition under which a run reads an option, and the reason why any other run does not."""
+
+    holds: Callable[[Any, Any], bool]
+    """Called with the config of the run and with what its algorithm needs."""
+    otherwise: str
+    """The reason; `{run}` in it stands for the config, as in `{run.algorithm.name}`."""
+
+
 def option(
     default: Any,
     help: str,
@@ -24,9 +34,10 @@ def option(
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
+    only_if: OnlyIf | None = None,
 ) -> Any:
-    """A dataclass field with its help, and its range: low <= value <= high, value > above."""
-    metadata = {"help": help, "low": low, "high": high, "above": above}
+    """A dataclass field with its help, its range (low <= value <= high, value > above), and its readers."""
+    metadata = {"help": help, "low": low, "high": high, "above": above, "only_if": only_if}
     if isinstance(default, (list, dict)):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -73,6 +84,17 @@ def range_problems(config: Any, prefix: str = "") -> Iterator[str]:
             )
             if outside or not math.isfinite(one):
                 yield f"{name}={one} is out of range: it must be {range_text(item) or 'finite'}."
+
+
+def unread_options(part: Any, run: Any, needs: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(name, reason) of each option or section in this part of a run's config that the run never reads."""
+    for item in fields(part):
+        name, value = f"{prefix}{item.name}", getattr(part, item.name)
+        condition: OnlyIf | None = item.metadata.get("only_if")
+        if condition is not None and not condition.holds(run, needs):
+            yield name, condition.otherwise.format(run=run)
+        elif is_dataclass(value):
+            yield from unread_options(value, run, needs, f"{name}.")
 
 
 def from_keywords(config: type[T], owner: str, values: Mapping[str, Any]) -> T:

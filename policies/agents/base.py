@@ -15,7 +15,7 @@ from torch import Tensor
 from buffers.base import Obs
 from envs.base import ActionSpace
 from policies.memory.base import Memory, MemoryConfig, State
-from utils.options import option
+from utils.options import OnlyIf, option
 
 NOTHING_TO_SHARE = (
     "agent.encoders=shared needs an actor and a critic that both remember, and in agent=Memory_Markov "
@@ -29,6 +29,20 @@ class Arch(Enum):
     Markov = "Markov"
     Memory = "Memory"
     Memory_Markov = "Memory_Markov"
+
+
+WITH_MEMORY = OnlyIf(lambda run, needs: run.agent.arch is not Arch.Markov, "agent=Markov has no memory")
+WITHOUT_MEMORY = OnlyIf(
+    lambda run, needs: run.agent.arch is Arch.Markov,
+    "it is for agent=Markov, and an agent with a memory learns from trials or windows",
+)
+INFERS_TASK = OnlyIf(
+    lambda run, needs: run.agent.task_inference.weight > 0, "agent.task_inference.weight is 0"
+)
+IN_HYPERNETWORK = OnlyIf(
+    lambda run, needs: run.agent.conditioning is Conditioning.hypernetwork,
+    "it is for agent.conditioning=hypernetwork",
+)
 
 
 class Encoders(Enum):
@@ -77,22 +91,31 @@ class TaskInferenceConfig:
         "weight of the task-inference loss beside those of the actor and the critic; 0 leaves it out",
         low=0,
     )
-    latent: int = option(5, "numbers of the latent task that is believed in", low=1)
+    latent: int = option(5, "numbers of the latent task that is believed in", low=1, only_if=INFERS_TASK)
     kl_weight: float = option(
-        0.1, "weight of the belief's divergence from the one a row before, beside what it predicts", low=0
+        0.1,
+        "weight of the belief's divergence from the one a row before, beside what it predicts",
+        low=0,
+        only_if=INFERS_TASK,
     )
     decode: Decodes = option(
-        Decodes.reward, "what it predicts: reward, or reward_and_transition (next observations too)"
+        Decodes.reward,
+        "what it predicts: reward, or reward_and_transition (next observations too)",
+        only_if=INFERS_TASK,
     )
     rows: int | None = option(
         50,
         "rows for each column of a batch whose beliefs are trained in a gradient step; null takes all",
         low=1,
+        only_if=INFERS_TASK,
     )
     steps: int | None = option(
-        50, "steps of its trial that the belief of each of them predicts; null takes all", low=1
+        50,
+        "steps of its trial that the belief of each of them predicts; null takes all",
+        low=1,
+        only_if=INFERS_TASK,
     )
-    hidden: list[int] = option([64, 32], "layers of the networks that predict", low=1)
+    hidden: list[int] = option([64, 32], "layers of the networks that predict", low=1, only_if=INFERS_TASK)
     heads_read: HeadsRead = option(
         HeadsRead.features,
         "features, or belief: mean and log-variance, and the memory learns from this loss alone",
@@ -115,18 +138,28 @@ class AgentConfig:
         Arch.Memory, "Markov, Memory (actor and critic remember) or Memory_Markov (only the critic does)"
     )
     action_embedding: int = option(
-        16, "size of the previous action's embedding in the memory's input; 0 leaves it out", low=0
+        16,
+        "size of the previous action's embedding in the memory's input; 0 leaves it out",
+        low=0,
+        only_if=WITH_MEMORY,
     )
     reward_embedding: int = option(
-        16, "size of the previous reward's embedding in the memory's input; 0 leaves it out", low=0
+        16,
+        "size of the previous reward's embedding in the memory's input; 0 leaves it out",
+        low=0,
+        only_if=WITH_MEMORY,
     )
     obs_embedding: int = option(
-        32, "size of the observation's embedding in the memory's input; 0 leaves it out", low=0
+        32,
+        "size of the observation's embedding in the memory's input; 0 leaves it out",
+        low=0,
+        only_if=WITH_MEMORY,
     )
     shortcut_embedding: int = option(
         32,
         "size of the embedding of the current observation that goes past the memory; 0 leaves it out",
         low=0,
+        only_if=WITH_MEMORY,
     )
     picture_embedding: int = option(64, "features of a picture in the observation, by convolutions", low=1)
     hidden: list[int] = option([128, 128], "layers of the policy's and the critic's heads", low=1)
@@ -145,6 +178,7 @@ class AgentConfig:
         16,
         "numbers that conditioning=hypernetwork first reduces the features of the memory to, its cost grows with them; 0 takes all",
         low=0,
+        only_if=IN_HYPERNETWORK,
     )
     encoders: Encoders | None = option(
         None,

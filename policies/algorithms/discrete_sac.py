@@ -16,7 +16,7 @@ from policies.agents.agent import Agent
 from policies.agents.base import AgentSpec
 from policies.agents.heads import QOfChoicesHead
 from policies.algorithms.off_policy import HeadOnRows
-from policies.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
+from policies.algorithms.soft_actor_critic import TUNES_TEMPERATURE, SoftActorCritic, SoftActorCriticConfig
 from utils.options import option
 
 
@@ -29,6 +29,7 @@ class DiscreteSACConfig(SoftActorCriticConfig):
         "the entropy that a tuned temperature aims at, as a part of the most there can be",
         above=0,
         high=1,
+        only_if=TUNES_TEMPERATURE,
     )
 
 

@@ -41,10 +41,10 @@ from torch.nn.functional import mse_loss
 
 from buffers.base import Batch, Needs, Sample
 from policies.agents.agent import Agent, Network
-from policies.agents.base import AgentConfig, Arch, Features, pick
+from policies.agents.base import WITH_MEMORY, WITHOUT_MEMORY, AgentConfig, Arch, Features, pick
 from policies.algorithms.base import Algorithm, AlgorithmConfig, ReturnHorizon, groups_of
 from policies.returns import successor
-from utils.options import option
+from utils.options import OnlyIf, option
 from utils.parallel import First, Second, both
 
 
@@ -55,32 +55,46 @@ class WindowStart(Enum):
     stored = "stored"
 
 
+FROM_STORED_STATE = OnlyIf(
+    lambda run, needs: needs.state_every > 0,
+    "no window starts from a stored state; see algorithm.window_start",
+)
+
+
 @dataclass
 class OffPolicyConfig(AlgorithmConfig):
     """Options of all off-policy algorithms."""
 
-    batch_size: int = option(32, "trials (or windows) in a batch, for agents that remember", low=1)
-    transitions_batch_size: int = option(256, "transitions in a batch, for Markov agents", low=1)
+    batch_size: int = option(
+        32, "trials (or windows) in a batch, for agents that remember", low=1, only_if=WITH_MEMORY
+    )
+    transitions_batch_size: int = option(
+        256, "transitions in a batch, for Markov agents", low=1, only_if=WITHOUT_MEMORY
+    )
     window: int = option(
         0,
         "rows of a trial to train on at once, for agents that remember; 0 takes whole trials, and is better than windows of about a trial's length: "
         "they reach beyond its first row and its last, so that each row is in equally many, and would be half empty",
         low=0,
+        only_if=WITH_MEMORY,
     )
     burn_in: int = option(
         0,
         "rows before a window that its memory reads first: no loss is taken over them, but gradients go through them",
         low=0,
+        only_if=WITH_MEMORY,
     )
     window_start: WindowStart = option(
         WindowStart.zero,
         "what the memory holds before the first row that it reads: zero, nothing; stored, what the actor's held there while it collected "
         "(R2D2). With agent.encoders=separate the critic's never acted and starts with nothing: give it a burn_in",
+        only_if=WITH_MEMORY,
     )
     state_every: int | None = option(
         None,
         "with window_start=stored: what the actor remembers is kept before every so many rows, where windows and burn-ins start; null: half a window",
         low=1,
+        only_if=FROM_STORED_STATE,
     )
     tau: float = option(
         0.005, "how far the target critic moves towards the critic in each update", above=0, high=1

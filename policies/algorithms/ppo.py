@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from buffers.base import Batch, Needs, Sample
 from policies.agents.actions import ActionKind, Actions
 from policies.agents.agent import Agent
-from policies.agents.base import AgentConfig, AgentSpec, Arch, Encoders
+from policies.agents.base import WITH_MEMORY, AgentConfig, AgentSpec, Arch, Encoders
 from policies.agents.conditioning import HeadSizes
 from policies.agents.heads import GaussianHead, PolicyHead, ValueHead
 from policies.algorithms.base import Algorithm, AlgorithmConfig, ReturnHorizon, groups_of
@@ -49,6 +49,7 @@ class PPOConfig(AlgorithmConfig):
         0,
         "cut those columns into windows of so many rows, which start from what was remembered there; 0 leaves them whole",
         low=0,
+        only_if=WITH_MEMORY,
     )
     clip: float = option(
         0.2,

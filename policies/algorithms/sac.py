@@ -16,7 +16,7 @@ from policies.agents.agent import Agent
 from policies.agents.base import AgentSpec
 from policies.agents.heads import QHead
 from policies.algorithms.off_policy import HeadOnRows
-from policies.algorithms.soft_actor_critic import SoftActorCritic, SoftActorCriticConfig
+from policies.algorithms.soft_actor_critic import TUNES_TEMPERATURE, SoftActorCritic, SoftActorCriticConfig
 from utils.options import option
 
 
@@ -25,7 +25,9 @@ class SACConfig(SoftActorCriticConfig):
     """Options of SAC."""
 
     target_entropy: float | None = option(
-        None, "entropy (nats) that the temperature aims at; null is minus the number of action dimensions"
+        None,
+        "entropy (nats) that the temperature aims at; null is minus the number of action dimensions",
+        only_if=TUNES_TEMPERATURE,
     )
 
 

@@ -22,7 +22,12 @@ from torch import Tensor
 
 from policies.agents.agent import Agent
 from policies.algorithms.off_policy import ActorCriticConfig, HeadOnRows, OffPolicy
-from utils.options import option
+from utils.options import OnlyIf, option
+
+TUNES_TEMPERATURE = OnlyIf(
+    lambda run, needs: run.algorithm.temperature is None,
+    "algorithm.temperature is fixed, and only one that is tuned has a target",
+)
 
 
 @dataclass
@@ -30,7 +35,9 @@ class SoftActorCriticConfig(ActorCriticConfig):
     """Options of all soft actor-critics."""
 
     temperature: float | None = option(None, "alpha, where it is to stay as it is; null tunes it", above=0)
-    init_temperature: float = option(0.1, "alpha at the start, where it is tuned", above=0)
+    init_temperature: float = option(
+        0.1, "alpha at the start, where it is tuned", above=0, only_if=TUNES_TEMPERATURE
+    )
 
 
 class SoftActorCritic(OffPolicy):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ import yaml
 
 from envs.backends.base import BackendConfig
 from envs.base import EnvConfig
-from policies.agents.base import AgentConfig
+from policies.agents.base import WITH_MEMORY, AgentConfig
 from policies.algorithms.base import AlgorithmConfig
 from policies.memory.base import MemoryConfig
-from utils.options import option
+from utils.options import OnlyIf, option
 from utils.wandb_run import WandbConfig
 
 FORMAT = 2
@@ -45,13 +45,23 @@ class ReplayDevice(Enum):
     device = "device"
 
 
+OFF_POLICY = OnlyIf(
+    lambda run, needs: not needs.on_policy,
+    "{run.algorithm.name} learns once from each wave, of train.num_env_steps_per_iter env steps",
+)
+POOL_TEACHES = OnlyIf(
+    lambda run, needs: not needs.on_policy or run.agent.normalise_obs or run.agent.normalise_reward,
+    "without normalisation an on-policy algorithm learns nothing from a random pool",
+)
+
+
 @dataclass
 class TrainConfig:
     """How long, and in which rhythm, to collect and to learn."""
 
     n_env_steps_total: int = option(1_000_000, "env steps of the whole run, the random pool included", low=1)
     num_rollouts_per_iter: int = option(
-        24, "trials collected in each iteration of an off-policy algorithm", low=1
+        24, "trials collected in each iteration of an off-policy algorithm", low=1, only_if=OFF_POLICY
     )
     num_env_steps_per_iter: int | None = option(
         None,
@@ -63,21 +73,25 @@ class TrainConfig:
         100,
         "trials of random actions before the first update; an on-policy algorithm learns no more from them than how to normalise",
         low=0,
+        only_if=POOL_TEACHES,
     )
     updates_per_step: float = option(
         0.02,
         "gradient updates per env step collected; an on-policy algorithm updates once in an iteration",
         low=0,
+        only_if=OFF_POLICY,
     )
     buffer_size: int = option(
         1_000_000,
         "capacity of an off-policy algorithm's replay: as many trials as have so many env steps at full length; of short ones, fewer steps",
         low=1,
+        only_if=OFF_POLICY,
     )
     replay_device: ReplayDevice = option(
         ReplayDevice.auto,
         "where batches are gathered: host, or an image of the replay on the training device; auto takes that where it fits into half of what "
         "CUDA has free; the batches are the same",
+        only_if=OFF_POLICY,
     )
 
 
@@ -121,7 +135,7 @@ class Config:
 
     env: EnvConfig
     agent: AgentConfig
-    memory: MemoryConfig
+    memory: MemoryConfig = field(metadata={"only_if": WITH_MEMORY})
     algorithm: AlgorithmConfig
     backend: BackendConfig
     train: TrainConfig

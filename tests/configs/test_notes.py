@@ -1,14 +1,16 @@
-"""What a run would never look at is told where it is given, and nothing else is."""
+"""An option that a run never reads is worth a note where it is given; any other option is not."""
 
 from __future__ import annotations
+
+from dataclasses import fields
 
 import pytest
 
 from configs.cli import read
 from configs.compose import Composer
-from configs.unread import _unread
-from configs.values import option_names
-from policies.algorithms import ALGORITHMS
+from configs.schema import root, schemas
+from policies.run.setup import needs_of
+from utils.options import unread_options
 
 
 @pytest.mark.parametrize(
@@ -23,7 +25,7 @@ from policies.algorithms import ALGORITHMS
             "train.num_init_rollouts_pool=9",
         ),
         ("algorithm=SAC agent=Markov memory.hidden_size=7", "memory.hidden_size=7"),
-        ("algorithm=SAC agent=Markov algorithm.window=9", "in agent=Markov nobody remembers"),
+        ("algorithm=SAC agent=Markov algorithm.window=9", "agent=Markov has no memory"),
         ("algorithm=SAC algorithm.transitions_batch_size=9", "algorithm.transitions_batch_size=9"),
         ("algorithm=SAC algorithm.window=8 algorithm.state_every=4", "algorithm.state_every=4"),
         (
@@ -57,13 +59,28 @@ def test_of_what_is_read_by_some_job_nothing_is_said(words: str) -> None:
     assert read(words.split()).notes == ()
 
 
-def test_every_option_of_the_list_exists(composer: Composer) -> None:
-    composed = [composer.dict_config(composer.parse([f"algorithm={name}"])) for name in ALGORITHMS]
-    known = {name for config in composed for name in option_names(config)} | {"memory."}
-    words = [
-        "algorithm=PPO agent.normalise_obs=false agent.normalise_reward=false",
-        "algorithm=SAC agent=Markov algorithm.temperature=1",
-        "algorithm=SAC",
-    ]
-    named = {name for one in words for name, _ in _unread(composer.config(composer.parse(one.split())))}
-    assert len(named) > 20 and named - known == set()
+def test_the_conditions_of_all_options_can_be_checked_in_every_run(composer: Composer) -> None:
+    """A condition reads options of the run by name: it must hold or not hold, and never fail."""
+    unread: set[str] = set()
+    for env, algorithm in [
+        ("PointRobot", "PPO"),
+        ("PointRobot", "SAC"),
+        ("PointRobot", "TD3"),
+        ("GridNavi", "DQN"),
+    ]:
+        for agent in ("Memory", "Markov"):
+            words = [f"env={env}", f"algorithm={algorithm}", f"agent={agent}"]
+            config = composer.config(composer.parse(words))
+            unread |= {name for name, _ in unread_options(config, config, needs_of(config))}
+    assert {"memory", "algorithm.window", "train.buffer_size", "agent.task_inference.rows"} <= unread
+
+
+def test_every_choice_declares_the_readers_of_its_options_where_they_stand() -> None:
+    nodes = [root(), *(node for choices in schemas().values() for node in choices.values())]
+    declared = {
+        (type(node).__name__, item.name)
+        for node in nodes
+        for item in fields(node)
+        if item.metadata.get("only_if") is not None
+    }
+    assert {("Config", "memory"), ("SACConfig", "target_entropy"), ("PPOConfig", "window")} <= declared
