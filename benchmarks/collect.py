@@ -60,9 +60,9 @@ def main() -> None:
     import torch
 
     from benchmarks.parts.cases import tables
+    from benchmarks.parts.collection_targets import collection_targets
     from benchmarks.parts.machine import facts, write
-    from benchmarks.parts.report import targets_text
-    from benchmarks.parts.targets import targets_of
+    from benchmarks.parts.targets import targets_text
     from utils.machine import available_cores
 
     options = parsed()
@@ -76,17 +76,18 @@ def main() -> None:
     )
     print(facts()["text"])
     done = _measure_all(chosen, options)
-    targets = targets_of(done)
+    targets = collection_targets(done)
     print(targets_text(targets))
     whole = not (options.case or options.mode or options.slots or options.workers or options.rows)
     output = options.output or (RESULTS if whole else None)
     if output is not None:
         settings = {"seconds": options.seconds, "repeats": options.repeats}
-        write(output, {"machine": facts(), "settings": settings, "targets": targets, "tables": done})
+        reached = [target.as_json() for target in targets]
+        write(output, {"machine": facts(), "settings": settings, "targets": reached, "tables": done})
 
 
 def _measure_all(chosen: list[Table], options: argparse.Namespace) -> dict[str, Any]:
-    from benchmarks.parts.measure import expected_seconds, measure
+    from benchmarks.parts.measure import expected_seconds, measure_table
     from benchmarks.parts.report import table_text
 
     expected = {
@@ -97,7 +98,7 @@ def _measure_all(chosen: list[Table], options: argparse.Namespace) -> dict[str, 
     for table in chosen:
         start = perf_counter()
         print(f"{table.key}: about {expected[table.key]:.0f} s ...", flush=True)
-        done[table.key] = measure(
+        done[table.key] = measure_table(
             table, options.seconds, options.repeats, options.rows, lambda text: print(text, flush=True)
         )
         done[table.key]["took_s"] = perf_counter() - start

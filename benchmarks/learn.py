@@ -1,18 +1,17 @@
-"""How long learning takes: wall-clock time and env steps to a return on test tasks, each run by `main.py`
-itself, one after another.
+"""How long learning takes: minutes and env steps to a return on test tasks, each run by `main.py` itself.
 
-    python -m benchmarks.learn                                       what the default recipe is chosen by: the demo by SAC and by PPO
+    python -m benchmarks.learn              the demo by SAC and by PPO, from which the default is chosen
     python -m benchmarks.learn --recipe ant_dir_ppo --seeds 0 1 2 --minutes 60 --mark 2318 2608
-    python -m benchmarks.learn --recipe ant_dir_ppo --name ant_dir_slow --seeds 0 --minutes 60 --set algorithm.learning_rate=3e-4
-    python -m benchmarks.learn --show                                the table and the picture again, of what has been recorded
+    python -m benchmarks.learn --recipe ant_dir_ppo --name ant_dir_slow --set algorithm.learning_rate=3e-4
+    python -m benchmarks.learn --show       the table and the picture again, of what has been recorded
 
-A recipe is a file of configs/experiment, or one of those that this module names. A run is ended when its
-minutes are over, or its env steps are taken. Its curve is the mean return on the test list, by episode index,
-of each of its evaluations; a mark is reached by the first of them whose sum over the trial's episodes is as
-high, whatever comes later. The clock is the run's own: it starts when the learner is made (a few seconds
-after the command) and goes on through evaluations and checkpoints, for which people wait too; what
-evaluations took of it is told beside it. Every run is kept in benchmarks/results/learn.json by its name and
-seed, in place of an older one of that name and seed.
+A recipe is a file of configs/experiment, or one that this module names. A run ends when its minutes are over
+or its env steps are taken; runs are played one after another. The curve of a run is its mean return on the
+test list, by episode index, at each of its evaluations. A mark is reached by the first evaluation whose sum
+over the trial's episodes is as high, whatever comes later. The clock is the run's own: it starts when the
+Learner is made (a few seconds after the command) and includes evaluations and checkpoints, since users wait
+for those too. Every run is stored in benchmarks/results/learn.json by its name and seed, in place of an older
+run of that name and seed.
 """
 
 from __future__ import annotations
@@ -239,7 +238,7 @@ def _show(reader: Reader, lines: list[dict[str, Any]], console: Console, title: 
             )
 
 
-def recorded(name: str, recipe: Recipe, seed: int, asked: argparse.Namespace, console: Console) -> Run:
+def play_recipe(name: str, recipe: Recipe, seed: int, asked: argparse.Namespace, console: Console) -> Run:
     """One run, played and measured."""
     began, clock, busy = datetime.now(), perf_counter(), Busy()
     words = [*recipe.words, *asked.set, f"seed={seed}"]
@@ -276,7 +275,7 @@ def recorded(name: str, recipe: Recipe, seed: int, asked: argparse.Namespace, co
 SHARES = [f"time/{part}" for part in ("act", "env", "buffer", "update", "evaluate", "checkpoint", "other")]
 
 
-def load(path: Path) -> dict[str, Run]:
+def load_runs(path: Path) -> dict[str, Run]:
     """The runs that have been recorded."""
     if not path.exists():
         return {}
@@ -286,9 +285,9 @@ def load(path: Path) -> dict[str, Run]:
     }
 
 
-def keep(path: Path, runs: Sequence[Run]) -> dict[str, Run]:
+def store_runs(path: Path, runs: Sequence[Run]) -> dict[str, Run]:
     """Put runs among those that the file has, and draw the picture beside it; all of them."""
-    merged = load(path) | {run.key: run for run in runs}
+    merged = load_runs(path) | {run.key: run for run in runs}
     write(
         path,
         {"summary": summary_of(merged.values()), "runs": {key: asdict(run) for key, run in merged.items()}},
@@ -341,11 +340,11 @@ def main() -> None:
     console.print(facts()["text"], highlight=False)
     if asked.show and not asked.results.exists():
         parser.error(f"nothing has been recorded in {asked.results}.")
-    runs = keep(asked.results, []) if asked.show else load(asked.results)
+    runs = store_runs(asked.results, []) if asked.show else load_runs(asked.results)
     for seed in [] if asked.show else asked.seeds:
         for name, recipe in recipes.items():
-            run = recorded(name, recipe, seed, asked, console)
-            runs = keep(
+            run = play_recipe(name, recipe, seed, asked, console)
+            runs = store_runs(
                 asked.results, [run]
             )  # after each: hours of recording must not hang on the last of them
             mine.append(run.name)

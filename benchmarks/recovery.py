@@ -34,6 +34,7 @@ from benchmarks.parts.cases import ACTING, CASES, ENV_ONLY, Table
 from benchmarks.parts.machine import facts, write
 from benchmarks.parts.policy import make_agent
 from benchmarks.parts.retrial_rows import WARM_UP_S, Bench, Setting, make_replay
+from benchmarks.parts.targets import Target, targets_text
 from envs.backends.base import BackendConfig, Block, ShardHost
 from envs.base import Layout, Rows
 from utils.machine import available_cores
@@ -211,23 +212,21 @@ def validation(case: str, mode: str, slots: int, seconds: float) -> dict[str, An
     }
 
 
-def targets_of(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """What is to hold, and whether it does."""
-    light, cost = found["kills"]["toy"], found["one_kill_per_minute"]
-    asked = [
+def recovery_targets(found: dict[str, Any]) -> list[Target]:
+    """What a fault may cost at most, and what it cost."""
+    light, ant = found["kills"]["toy"], found["kills"]["ant"]
+    lost = 100.0 * found["one_kill_per_minute"]["loss_at_one_per_minute"]
+    costs = [
         ("light environment: recovery, median", 100.0, light["recovery"]["median_ms"], "ms"),
         ("light environment: detection, median", 50.0, light["detection"]["median_ms"], "ms"),
-        ("AntDir: detection, median", 50.0, found["kills"]["ant"]["detection"]["median_ms"], "ms"),
-        ("AntDir, one kill per minute: throughput lost", 2.0, 100.0 * cost["loss_at_one_per_minute"], "%"),
-        *(
-            (f"validation, {one['case']}: share of a round", 2.0, 100.0 * one["share"], "%")
-            for one in found["validation"]
-        ),
+        ("AntDir: detection, median", 50.0, ant["detection"]["median_ms"], "ms"),
+        ("AntDir, one kill per minute: throughput lost", 2.0, lost, "%"),
     ]
-    return [
-        {"target": name, "wanted_at_most": most, "reached": value, "unit": unit, "met": value <= most}
-        for name, most, value, unit in asked
+    costs += [
+        (f"validation, {one['case']}: share of a round", 2.0, 100.0 * one["share"], "%")
+        for one in found["validation"]
     ]
+    return [Target(name, most, reached, unit, at_most=True) for name, most, reached, unit in costs]
 
 
 def main() -> None:
@@ -268,12 +267,9 @@ def main() -> None:
         validation(*one, 2.0)
         for one in (("ant", ACTING, 12), ("ant", ACTING, 64), ("toy", ACTING, 12), ("toy", ENV_ONLY, 200))
     ]
-    found["targets"] = targets_of(found)
-    for one in found["targets"]:
-        reached = f"{one['reached']:.2f} {one['unit']}"
-        print(
-            f"{one['target']:60}{'<=':>4} {one['wanted_at_most']:.0f} {one['unit']:4}{reached:>12}  {'met' if one['met'] else 'NOT MET'}"
-        )
+    targets = recovery_targets(found)
+    print(targets_text(targets))
+    found["targets"] = [target.as_json() for target in targets]
     write(options.output, found)
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 
 from benchmarks.parts.cases import CASES, ENV_ONLY, EPISODES, HORIZON, Table
+from benchmarks.parts.targets import Target, targets_text
 from envs.backends.base import BackendConfig
 from envs.parallel_env_manager import ParallelEnvManager
 from utils.machine import available_cores
@@ -44,7 +45,7 @@ def layouts(slots: int) -> Iterator[tuple[str, str, int]]:
         yield f"pipe, one each ({slots})", "pipe", slots
 
 
-def measured(slots: int, name: str, backend: str, workers: int, seconds: float) -> dict[str, Any]:
+def measure_layout(slots: int, name: str, backend: str, workers: int, seconds: float) -> dict[str, Any]:
     """One layout: started, run and looked at."""
     from benchmarks.parts.retrial_rows import WARM_UP_S, Bench, Setting
 
@@ -123,58 +124,36 @@ def _print_ready(case: str) -> None:
 # -- the table -----------------------------------------------------------------------------------------------
 
 
-def targets_of(rows: list[dict[str, Any]], ready: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
-    """What is to hold, and whether it does."""
+def scaling_targets(rows: list[dict[str, Any]], ready: dict[str, dict[str, float]]) -> list[Target]:
+    """What more slots and more workers may cost at most, and what they cost."""
+    # Descriptors are compared over the rows that have one worker per core: they differ in their slots alone.
     shared = [
-        row
+        row["descriptors"]
         for row in rows
         if row["backend"] == "process"
         and "one each" not in row["layout"]
         and row["workers"] == available_cores()
     ]
-    spread = [row["descriptors"] for row in shared]
-    most = [row["slots"] for row in shared]
-    found = [
-        {
-            "target": f"descriptors do not grow with slots ({min(most)} to {max(most)}, {shared[0]['workers']} workers)"
-            if shared
-            else "descriptors",
-            "wanted": "no difference",
-            "reached": f"{min(spread)} to {max(spread)}" if spread else "not measured",
-            "met": max(spread) == min(spread) if spread else None,
-        },
-        {
-            "target": "workers that have loaded torch",
-            "wanted": "0",
-            "reached": str(sum(row["workers_with_torch"] for row in rows)),
-            "met": not any(row["workers_with_torch"] for row in rows),
-        },
+    growth = max(shared) - min(shared) if shared else None
+    with_torch = sum(row["workers_with_torch"] for row in rows)
+    targets = [
+        Target("descriptors by which more slots exceed few, one worker per core", 0, growth, at_most=True),
+        Target("workers that have loaded torch", 0, with_torch, at_most=True),
     ]
     for case, seconds in ready.items():
-        sentence = f"six workers ready, {CASES[case].title}, in a fresh program"
-        wanted, reached = (
-            f"< {READY_WITHIN_S:.0f} s",
-            f"{seconds['first_s']:.2f} s, and {seconds['again_s']:.2f} s once more",
-        )
-        found.append(
-            {
-                "target": sentence,
-                "wanted": wanted,
-                "reached": reached,
-                "met": seconds["first_s"] < READY_WITHIN_S,
-            }
-        )
-    return found
+        name = f"six workers ready, {CASES[case].title}, in a fresh program"
+        again = f"and {seconds['again_s']:.2f} s once more"
+        targets.append(Target(name, READY_WITHIN_S, seconds["first_s"], "s", at_most=True, note=again))
+    return targets
 
 
 def row_text(row: dict[str, Any]) -> str:
     """One line of the table."""
-    memory = (
-        ""
-        if row["own_mib_per_worker"] is None
-        else f"{row['resident_mib_per_worker']:10.0f}{row['own_mib_per_worker']:8.0f}"
-    )
-    return f"{row['slots']:6}  {row['layout']:26}{row['env_steps_per_s']:12,.0f}{row['start_s']:10.2f}{row['descriptors']:13}{memory}"
+    line = f"{row['slots']:6}  {row['layout']:26}{row['env_steps_per_s']:12,.0f}{row['start_s']:10.2f}"
+    line += f"{row['descriptors']:13}"
+    if row["own_mib_per_worker"] is not None:
+        line += f"{row['resident_mib_per_worker']:10.0f}{row['own_mib_per_worker']:8.0f}"
+    return line
 
 
 def main() -> None:
@@ -199,26 +178,23 @@ def main() -> None:
 
     planned = [(slots, layout) for slots in options.slots for layout in layouts(slots)]
     print(facts()["text"])
-    print(
-        f"{len(planned)} rows, about {(len(planned) * (options.seconds + 0.8) + 15 * options.repeats) / 60:.0f} minutes.",
-        flush=True,
-    )
+    expected_s = len(planned) * (options.seconds + 0.8) + 15 * options.repeats
+    print(f"{len(planned)} rows, about {expected_s / 60:.0f} minutes.", flush=True)
     ready = {case: six_workers_seconds(case, options.repeats) for case in ("toy", "ant")}
     print(
-        f"{'slots':>6}  {'1 us toy, env-only':26}{'env-steps/s':>12}{'start s':>10}{'descriptors':>13}{'MiB each':>10}{'own':>8}"
+        f"{'slots':>6}  {'1 us toy, env-only':26}{'env-steps/s':>12}{'start s':>10}"
+        f"{'descriptors':>13}{'MiB each':>10}{'own':>8}"
     )
     rows: list[dict[str, Any]] = []
     for slots, layout in planned:
-        rows.append(measured(slots, *layout, options.seconds))
+        rows.append(measure_layout(slots, *layout, options.seconds))
         print(row_text(rows[-1]), flush=True)
-    targets = targets_of(rows, ready)
-    for one in targets:
-        print(
-            f"{one['target']:72}{one['wanted']:>15}  {'met' if one['met'] else 'NOT MET':8} {one['reached']}"
-        )
+    targets = scaling_targets(rows, ready)
+    print(targets_text(targets))
     output = options.output or (RESULTS if options.slots == list(SLOTS) else None)
     if output is not None:
-        write(output, {"machine": facts(), "targets": targets, "six_workers": ready, "rows": rows})
+        reached = [target.as_json() for target in targets]
+        write(output, {"machine": facts(), "targets": reached, "six_workers": ready, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What oracles and random actions score: the numbers behind every family's `spec.reference`.
 
-    python -m benchmarks.scores             every family with its default settings, and benchmarks/results/scores.json
-    python -m benchmarks.scores GridNavi    some of them
+    python -m benchmarks.scores             every family by its defaults, into benchmarks/results/scores.json
+    python -m benchmarks.scores GridNavi    some families
 
 A score is the mean return of the first episode of each task, with its standard error, over tasks of the test
 split.

@@ -1,6 +1,6 @@
 """How fast every family steps: `Shard.step` alone, beside bare `mj_step` on all cores for the robots.
 
-    python -m benchmarks.suite                        every family at 1, 12, 64 and 256 slots, and benchmarks/results/suite.json
+    python -m benchmarks.suite      every family at 1 to 256 slots, into benchmarks/results/suite.json
     python -m benchmarks.suite AntDir Wind --slots 64 --seconds 1
 
 Robots use a thread per core, everything else one core. Episodes are played with random actions to their ends;
@@ -11,8 +11,6 @@ models and the warm starts that they had, in one process per core.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import os
 import statistics
 from dataclasses import fields
 from pathlib import Path
@@ -22,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.parts.machine import facts, write
+from benchmarks.parts.machine import facts, on_every_core, write
+from benchmarks.parts.targets import met_text
 from benchmarks.scores import known
 from envs.base import Layout, Shelf, TaskFamily, uniform_actions
 from envs.meta import FAMILIES
@@ -120,29 +119,12 @@ def states_of(variant: Variant) -> tuple[NDArray[np.float64], NDArray[np.float64
 def bare_seconds(variant: Variant, seconds: float) -> float:
     """Seconds of an env-step of bare `mj_step`, with every core busy."""
     tasks, states = states_of(variant)
-    context = multiprocessing.get_context("spawn")
-    cores: list[int | None] = (
-        sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [None] * available_cores()
-    )  # pyright: ignore[reportAssignmentType]
-    ready, answers = context.Barrier(len(cores)), context.Queue()
-    workers = [
-        context.Process(target=_busy_core, args=(core, variant, tasks, states, seconds, ready, answers))
-        for core in cores
-    ]
-    for worker in workers:
-        worker.start()
-    rates = [1.0 / answers.get(timeout=60 + seconds) for _ in workers]
-    for worker in workers:
-        worker.join()
-    return 1.0 / sum(rates)
+    times = on_every_core(_seconds_of_mj_step, variant, tasks, states, seconds, timeout=60 + seconds)
+    return 1.0 / sum(1.0 / time for time in times)
 
 
-def _busy_core(
-    core: int | None, variant: Variant, tasks: Any, states: Any, seconds: float, ready: Any, answers: Any
-) -> None:
-    """Seconds of `mj_step` on these states, on one core."""
-    if core is not None:
-        os.sched_setaffinity(0, {core})
+def _seconds_of_mj_step(variant: Variant, tasks: Any, states: Any, seconds: float, barrier: Any) -> float:
+    """Seconds of `mj_step` on these states, on this core."""
     mujoco = mujoco_module()
     family = make_family(variant[0], **variant[1])
     shard = family.make_shard(len(tasks), 1)
@@ -150,12 +132,9 @@ def _busy_core(
     shard.bind(Layout(family.spec).allocate(len(tasks)))
     shard.reset(np.arange(len(tasks)), tasks, np.arange(len(tasks)).astype(np.uint64))
     models = [shard.batch.get_model(slot) for slot in range(len(tasks))]
-    data, frames, kind = (
-        mujoco.MjData(models[0]),
-        shard.body.frame_skip,
-        int(mujoco.mjtState.mjSTATE_INTEGRATION),
-    )
-    ready.wait()
+    data, frames = mujoco.MjData(models[0]), shard.body.frame_skip
+    kind = int(mujoco.mjtState.mjSTATE_INTEGRATION)
+    barrier.wait()
     spent, steps, until = 0.0, 0, perf_counter() + seconds
     while perf_counter() < until:
         slot, time = steps % len(models), steps // len(models) % states.shape[1]
@@ -164,10 +143,10 @@ def _busy_core(
         mujoco.mj_step(models[slot], data, frames)
         spent += perf_counter() - before
         steps += 1
-    answers.put(spent / steps)
+    return spent / steps
 
 
-def measured(variant: Variant, slots: list[int], seconds: float, repeats: int) -> dict[str, Any]:
+def measure_family(variant: Variant, slots: list[int], seconds: float, repeats: int) -> dict[str, Any]:
     """Microseconds of an env-step at each number of slots, and of bare physics."""
     family = make_family(variant[0], **variant[1])
     robot = type(family).shelf is Shelf.locomotion
@@ -179,7 +158,8 @@ def measured(variant: Variant, slots: list[int], seconds: float, repeats: int) -
     }
     rounds: dict[int, list[float]] = {n: [] for n in slots}
     bare: list[float] = []
-    for _ in range(repeats):  # in turn, so that a slow minute of the machine meets all of them
+    # All take turns, so that a slow minute of the machine meets all of them.
+    for _ in range(repeats):
         if robot:
             bare.append(bare_seconds(variant, seconds))
         for n in slots:
@@ -193,21 +173,20 @@ def measured(variant: Variant, slots: list[int], seconds: float, repeats: int) -
 
 
 def verdict(one: dict[str, Any]) -> str:
-    """The target that holds for a family, and whether it is met; nothing where its number of slots was not
-    measured.
-    """
+    """The target of a family and whether it is met; nothing where its number of slots was not measured."""
     us, bare = one["us"], one["bare_us"]
     if bare is None:
-        return (
-            f"{1 / us['256']:.1f} M/s of {TOY_RATE / 1e6:.0f} wanted: {'met' if 1e6 / us['256'] >= TOY_RATE else 'NOT MET'}"
-            if "256" in us
-            else ""
-        )
+        if "256" not in us:
+            return ""
+        rate = 1e6 / us["256"]
+        return f"{rate / 1e6:.1f} M/s of {TOY_RATE / 1e6:.0f} wanted: {met_text(rate >= TOY_RATE)}"
     if "64" not in us:
         return ""
     if one["contacts"]:
-        return f"{us['64'] - bare:+.1f} us of {MORE_US:.0f} allowed: {'met' if us['64'] - bare <= MORE_US else 'NOT MET'}"
-    return f"{bare / us['64']:.2f} of bare physics, {OF_BARE} wanted: {'met' if bare / us['64'] >= OF_BARE else 'NOT MET'}"
+        more = us["64"] - bare
+        return f"{more:+.1f} us of {MORE_US:.0f} allowed: {met_text(more <= MORE_US)}"
+    share = bare / us["64"]
+    return f"{share:.2f} of bare physics, {OF_BARE} wanted: {met_text(share >= OF_BARE)}"
 
 
 def main() -> None:
@@ -230,7 +209,7 @@ def main() -> None:
     )
     for variant in variants(asked.names or everything):
         name = " ".join([variant[0], *(f"{key}={str(value).lower()}" for key, value in variant[1].items())])
-        one = found[name] = measured(variant, asked.slots, asked.seconds, asked.repeats)
+        one = found[name] = measure_family(variant, asked.slots, asked.seconds, asked.repeats)
         bare = f"{1e6 / one['bare_us']:12,.0f}" if one["bare_us"] else f"{'':12}"
         print(
             f"{name:30}"

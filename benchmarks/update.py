@@ -1,6 +1,6 @@
 """Rows per second through one full gradient update, beside a plain form of recurrent SAC in the same run.
 
-    python -m benchmarks.update                              every memory, in float32 and with heads in bfloat16, and benchmarks/results/update.json
+    python -m benchmarks.update     every memory, in float32 and bfloat16, into benchmarks/results/update.json
     python -m benchmarks.update --memory GRU --profile       where the time of one goes
     python -m benchmarks.update --algorithm SAC TD3 --repeats 3
 
@@ -119,9 +119,8 @@ def flops_of_update(obs: int, action: int) -> float:
     policy, q = (2 * (heads * 128 + 2 * 128 * 128 + 128 * outputs) for outputs in (2 * action, 1))
     forward = 3 * memory + policy + 2 * 2 * q  # once each in the target and in the loss
     backward = 2 * (2 * memory + policy + 2 * q)
-    actors = (
-        policy + 2 * 2 * q
-    )  # the target asks the actor too; its own loss goes through both values, and back to the actions alone
+    # The target asks the actor too; the actor's own loss goes through both values, back to actions alone.
+    actors = policy + 2 * 2 * q
     return TRIALS * ROWS * (forward + backward + actors)
 
 
@@ -172,10 +171,8 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()  # as every run does; the plain form gains by it too
-    family, machine = (
-        make_family("AntDir", max_rollouts_per_task=EPISODES, max_episode_steps=HORIZON),
-        facts(),
-    )
+    family = make_family("AntDir", max_rollouts_per_task=EPISODES, max_episode_steps=HORIZON)
+    machine = facts()
     print(machine["text"])
     replay, rng = replay_of(family), np.random.default_rng(0)
     makers: dict[str, Callable[[], object]] = {}
@@ -204,9 +201,8 @@ def report(machine: dict[str, Any], rates: dict[str, float], *, save: bool) -> N
     gru = rates.get("SAC GRU")
     if gru is not None:
         share = gru / (TRIALS * ROWS) * flops / 1e9 / peaks[available_cores()]
-        print(
-            f"GEMM peak {', '.join(f'{peak:.0f} GFLOP/s on {n}' for n, peak in sorted(peaks.items()))}; SAC GRU reaches {share:.0%} of it"
-        )
+        reached = ", ".join(f"{peak:.0f} GFLOP/s on {threads}" for threads, peak in sorted(peaks.items()))
+        print(f"GEMM peak {reached}; SAC GRU reaches {share:.0%} of it")
     memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak memory of this process {memory_mib:.0f} MiB")
     if save:

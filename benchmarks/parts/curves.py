@@ -14,15 +14,10 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from policies.evaluation import curves_of
+from utils.statistics import FEWEST_RUNS, iqm_band, iqm_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-STUDENT = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
-"""Student's t for an interval of 95 %, by the number of seeds."""
-
-FEWEST_SEEDS = 3
-"""Of fewer there is no interval, and each is drawn by itself alone."""
 
 INK, QUIET = "#222222", "#7a7a7a"
 COLOURS = ("#1f5fa8", "#c4572b", "#3b8a4e", "#7d4fa0", "#8a6d1d", "#a83a6b")
@@ -85,15 +80,6 @@ def crossing(curve: Sequence[Point], mark: float) -> Point | None:
     return next((point for point in curve if point.trial_return >= mark), None)
 
 
-def mean_and_half(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean, and half the width of its interval of 95 %; none of two values, which say nothing of it."""
-    if len(values) < FEWEST_SEEDS:
-        return statistics.fmean(values), None
-    return statistics.fmean(values), STUDENT.get(len(values), 2.0) * statistics.stdev(values) / math.sqrt(
-        len(values)
-    )
-
-
 def by_name(runs: Iterable[Curve]) -> dict[str, list[Curve]]:
     """The seeds of each recipe; runs that were never evaluated say nothing."""
     found: dict[str, list[Curve]] = {}
@@ -113,12 +99,10 @@ def _summary(seeds: Sequence[Curve]) -> dict[str, Any]:
     episodes = min(len(point.returns) for point in last)
     found: dict[str, Any] = {
         "seeds": len(seeds),
-        "trial_return": mean_and_half([point.trial_return for point in last]),
+        "trial_return": iqm_interval([point.trial_return for point in last]),
+        "by_episode": [iqm_interval([point.returns[index] for point in last]) for index in range(episodes)],
         "marks": {},
     }
-    found["by_episode"] = [
-        mean_and_half([point.returns[index] for point in last]) for index in range(episodes)
-    ]
     for mark in sorted({mark for run in seeds for mark in run.marks}):
         points = [point for run in seeds if (point := crossing(run.curve, mark)) is not None]
         found["marks"][f"{mark:g}"] = {
@@ -152,8 +136,8 @@ def table_of(runs: Iterable[Curve]) -> Table:
         table.add_row(
             name,
             str(found["seeds"]),
-            _with_half(*found["trial_return"]),
-            ", ".join(_with_half(*one) for one in found["by_episode"]),
+            str(found["trial_return"]),
+            ", ".join(map(str, found["by_episode"])),
             f"{statistics.fmean(point.seconds for point in last) / 60:.1f}",
             f"{statistics.fmean(point.env_steps for point in last):,.0f}",
             f"{found['env_steps_per_s']:,.0f}",
@@ -162,10 +146,6 @@ def table_of(runs: Iterable[Curve]) -> Table:
             "\n".join(_mark_text(mark, one, found["seeds"]) for mark, one in found["marks"].items()),
         )
     return table
-
-
-def _with_half(mean: float, half: float | None) -> str:
-    return f"{mean:.4g}" if half is None else f"{mean:.4g} ± {half:.2g}"
 
 
 def _mark_text(mark: str, found: Mapping[str, Any], seeds: int) -> str:
@@ -180,20 +160,18 @@ def _mark_text(mark: str, found: Mapping[str, Any], seeds: int) -> str:
 
 def band(
     curves: Sequence[Sequence[Point]], axis: str, points: int = 200
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Where along the axis, mean and half width over seeds of the return per trial, for as long as every one
-    of them has evaluations.
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """(places along the axis, mean, low, high) of the return per trial over seeds.
+
+    The band ends where the first seed does: beyond that it would speak of fewer seeds.
     """
     places = [np.array([getattr(point, axis) for point in curve], float) for curve in curves]
     values = [np.array([point.trial_return for point in curve]) for curve in curves]
-    grid = (
-        np.linspace(max(one[0] for one in places), min(one[-1] for one in places), points)
-        if len(curves) > 1
-        else places[0]
-    )
+    grid = places[0]
+    if len(curves) > 1:
+        grid = np.linspace(max(one[0] for one in places), min(one[-1] for one in places), points)
     rows = np.stack([np.interp(grid, place, value) for place, value in zip(places, values, strict=True)])
-    both = [mean_and_half(column.tolist()) for column in rows.T]
-    return grid, np.array([mean for mean, _ in both]), np.array([half or 0.0 for _, half in both])
+    return grid, *iqm_band(rows)
 
 
 def family_of(name: str) -> str:
@@ -202,10 +180,9 @@ def family_of(name: str) -> str:
 
 
 def draw(path: Path, runs: Iterable[Curve]) -> None:
-    """A row of two panels for each family of recipes: return per trial against minutes and against env steps."""
-    from matplotlib.backends.backend_agg import (
-        FigureCanvasAgg,
-    )  # here: a run that is only measured should not wait for it
+    """Draw a row of two panels for each family of recipes: return against minutes, and against env steps."""
+    # Imported here, so that a run which is only measured does not wait for matplotlib.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     families: dict[str, dict[str, list[Curve]]] = {}
@@ -218,7 +195,7 @@ def draw(path: Path, runs: Iterable[Curve]) -> None:
     rows = figure.subplots(len(families), 2, squeeze=False, sharey="row")
     for row, (family, recipes) in zip(rows, families.items(), strict=True):
         for panel, axis in zip(row, ("seconds", "env_steps"), strict=True):
-            _draw_panel(panel, recipes, axis)
+            _draw_axis(panel, recipes, axis)
         row[0].set_ylabel("return per trial on test tasks", color=INK)
         row[0].set_title(family, fontsize=11, color=INK, loc="left", fontweight="bold")
         row[0].legend(frameon=False, fontsize=9)
@@ -227,49 +204,47 @@ def draw(path: Path, runs: Iterable[Curve]) -> None:
     aside.replace(path)
 
 
-def _draw_panel(panel: Axes, recipes: Mapping[str, Sequence[Curve]], axis: str) -> None:
+def _draw_axis(panel: Axes, recipes: Mapping[str, Sequence[Curve]], axis: str) -> None:
     from matplotlib.ticker import EngFormatter
 
+    # The published marks are dashed lines, and the panel is as high as the marks and what the runs did.
     marks = sorted({mark for seeds in recipes.values() for run in seeds for mark in run.marks})
     for mark in marks:
         panel.axhline(mark, color=QUIET, linewidth=1, linestyle=(0, (5, 4)), zorder=1)
-    shown = [
-        *marks,
-        *(point.trial_return for seeds in recipes.values() for run in seeds for point in run.curve),
-    ]
-    room = 0.05 * (max(shown) - min(shown)) or 1.0
-    panel.set_ylim(
-        min(shown) - room, max(shown) + room
-    )  # an interval of three seeds may be far wider than what any of them did
+    returns = [point.trial_return for seeds in recipes.values() for run in seeds for point in run.curve]
+    low, high = min([*marks, *returns]), max([*marks, *returns])
+    margin = 0.05 * (high - low) or 1.0
+    panel.set_ylim(low - margin, high + margin)
     for colour, (name, seeds) in zip(COLOURS * len(recipes), recipes.items(), strict=False):
-        together = len(seeds) >= FEWEST_SEEDS
-        count = f", {len(seeds)} seeds" + (", 95 %" if together else "") if len(seeds) > 1 else ""
-        alone: list[Sequence[Curve]] = [
-            [run] for run in seeds
-        ]  # each to its own end, beside their mean where there are enough
-        for number, part in enumerate([seeds, *alone] if together else alone):
-            place, mean, half = band([run.curve for run in part], axis)
-            place = place / 60 if axis == "seconds" else place
-            label = None if number else f"{name}{count}"
-            thin = together and number > 0
-            panel.plot(
-                place,
-                mean,
-                color=colour,
-                linewidth=0.7 if thin else 2 if together or len(seeds) == 1 else 1.4,
-                label=label,
-                zorder=3,
-            )
-            panel.fill_between(
-                place, mean - half, mean + half, color=colour, alpha=0.18, linewidth=0, zorder=2
-            )
+        _draw_recipe(panel, name, seeds, axis, colour)
     if axis == "env_steps":
-        panel.set_xscale("log")  # recipes differ a hundredfold in them
+        panel.set_xscale("log")  # recipes differ a hundredfold in env steps
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+        panel.set_xlabel("env steps", color=INK)
     else:
         panel.set_xlim(left=0)
-    panel.set_xlabel("minutes" if axis == "seconds" else "env steps", color=INK)
+        panel.set_xlabel("minutes", color=INK)
     panel.grid(axis="y", color="#e6e6e6", linewidth=0.8)
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)
     panel.tick_params(colors=INK, labelsize=9)
+
+
+def _draw_recipe(panel: Axes, name: str, seeds: Sequence[Curve], axis: str, colour: str) -> None:
+    """Draw one recipe: its mean and interval over enough seeds, and each seed as a line of its own."""
+
+    def line(curves: Sequence[Sequence[Point]], width: float, label: str | None) -> None:
+        place, mean, low, high = band(curves, axis)
+        place = place / 60 if axis == "seconds" else place
+        panel.plot(place, mean, color=colour, linewidth=width, label=label, zorder=3)
+        panel.fill_between(place, low, high, color=colour, alpha=0.18, linewidth=0, zorder=2)
+
+    if len(seeds) >= FEWEST_RUNS:
+        line([run.curve for run in seeds], 2.0, f"{name}, {len(seeds)} seeds, 95 %")
+        for run in seeds:
+            line([run.curve], 0.7, None)
+        return
+    # One line stands for the label, or the legend would name a recipe as often as it has seeds.
+    count = f", {len(seeds)} seeds" if len(seeds) > 1 else ""
+    for number, run in enumerate(seeds):
+        line([run.curve], 2.0 if len(seeds) == 1 else 1.4, None if number else f"{name}{count}")

@@ -1,14 +1,11 @@
-"""The limit: how fast the bare environment is with every core busy; imports no torch, since every busy core
-is a process.
+"""The limit: how fast the bare environment is with every core busy.
 
-What other programs take of the cores meanwhile is not counted, and told: a run in which they took much is not
-worth reading.
+This module imports no torch, since every busy core is a process that imports it. The time that other programs
+take of the cores is not counted but reported: a run in which they took much is not worth reading.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import statistics
 from time import perf_counter, thread_time
 from typing import Any
@@ -18,9 +15,9 @@ from numpy.typing import NDArray
 
 from benchmarks.parts.cases import CASES
 from benchmarks.parts.families import CHEETAH, Dot
+from benchmarks.parts.machine import on_every_core
 from envs.meta.locomotion.ant import ANT
 from envs.meta.locomotion.mujoco_shard import load_model, mujoco_module
-from utils.machine import available_cores
 
 BODIES = {"ant": ANT, "cheetah": CHEETAH}
 PUSHES = 1000
@@ -44,32 +41,15 @@ class Stint:
 
 
 def env_seconds(case: str, states: NDArray[np.float64] | None, seconds: float) -> tuple[float, float]:
-    """CPU seconds of one bare env-step, with every core busy: of `mj_step` on these states, or of the toy.
-    And the least share of a core it had.
+    """CPU seconds of one bare env-step with every core busy, and the least share of a core that it had.
+
+    The env-step is `mj_step` on these states, or without states a call of the toy.
     """
-    context = multiprocessing.get_context("spawn")
-    cores: list[int | None] = (
-        sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [None] * available_cores()
-    )  # pyright: ignore[reportAssignmentType]
-    ready, answers = context.Barrier(len(cores)), context.Queue()
-    workers = [
-        context.Process(target=_busy_core, args=(core, case, states, seconds, ready, answers))
-        for core in cores
-    ]
-    for worker in workers:
-        worker.start()
-    found = [answers.get(timeout=60 + seconds) for _ in workers]
-    for worker in workers:
-        worker.join()
+    if states is None:
+        found = on_every_core(_pushing, case, seconds, timeout=60 + seconds)
+    else:
+        found = on_every_core(_physics, case, states, seconds, timeout=60 + seconds)
     return statistics.mean(step for step, _ in found), min(share for _, share in found)
-
-
-def _busy_core(
-    core: int | None, case: str, states: NDArray[np.float64] | None, seconds: float, ready: Any, answers: Any
-) -> None:
-    if core is not None:
-        os.sched_setaffinity(0, {core})
-    answers.put(_pushing(case, seconds, ready) if states is None else _physics(case, states, seconds, ready))
 
 
 def _pushing(case: str, seconds: float, ready: Any) -> tuple[float, float]:
@@ -92,23 +72,19 @@ def _physics(case: str, states: NDArray[np.float64], seconds: float, ready: Any)
     body = BODIES[case]
     model = load_model(body.file)
     data = mujoco.MjData(model)
-    hidden = (
-        model.nq + model.nv + model.nu - states.shape[1]
-    )  # the coordinates that no observation has, since they move nothing
+    # The first coordinates (the place on the plane) are in no observation, since nothing depends on them.
+    hidden = model.nq + model.nv + model.nu - states.shape[1]
     first = model.nq - hidden
     ready.wait()
     spent, steps, stint = 0.0, 0, Stint()
     while stint.seconds < seconds:
         row = states[steps % len(states)]
         mujoco.mj_resetData(model, data)
-        data.qpos[hidden:], data.qvel[:], data.ctrl[:] = (
-            row[:first],
-            row[first : first + model.nv],
-            row[first + model.nv :],
-        )
-        mujoco.mj_step(
-            model, data, body.frame_skip
-        )  # settles the warm start, as a step before this one would have
+        data.qpos[hidden:] = row[:first]
+        data.qvel[:] = row[first : first + model.nv]
+        data.ctrl[:] = row[first + model.nv :]
+        # A first step that is not timed leaves the warm start that the solver has in the midst of a run.
+        mujoco.mj_step(model, data, body.frame_skip)
         before = perf_counter()
         mujoco.mj_step(model, data, body.frame_skip)
         spent += perf_counter() - before

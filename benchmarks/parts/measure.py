@@ -57,7 +57,7 @@ class Row:
     processes: int = 0
 
 
-def rows_of(table: Table, agent: Agent | None, replay: Replay | None, only: str) -> list[Row]:
+def table_rows(table: Table, agent: Agent | None, replay: Replay | None, only: str) -> list[Row]:
     """The rows of a table whose names have `only` in them. The peers come first, since they fork: later there
     are threads.
     """
@@ -77,7 +77,7 @@ def rows_of(table: Table, agent: Agent | None, replay: Replay | None, only: str)
 
 def expected_seconds(table: Table, seconds: float, repeats: int, only: str) -> float:
     """About how long a table takes."""
-    rows = rows_of(table, None, None, only)
+    rows = table_rows(table, None, None, only)
     ours = sum(row.setting is not None for row in rows)
     started = PROCESS_S * sum(row.processes * (2 if row.setting is not None else 1) for row in rows)
     return (
@@ -88,7 +88,7 @@ def expected_seconds(table: Table, seconds: float, repeats: int, only: str) -> f
     )
 
 
-def measure(
+def measure_table(
     table: Table, seconds: float, repeats: int, only: str, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Everything about one table, as plain data; a row that fails says so and stops nobody else."""
@@ -96,7 +96,7 @@ def measure(
     agent = make_agent(family) if table.mode == ACTING else None
     replay = make_replay(family, table.slots) if agent is not None else None
     states = visited_states(table, agent or make_agent(family)) if table.case.mujoco else None
-    rows = rows_of(table, agent, replay, only)
+    rows = table_rows(table, agent, replay, only)
     failed: dict[str, str] = {}
     running: dict[str, Running] = {}
     try:

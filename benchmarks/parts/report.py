@@ -32,7 +32,8 @@ def table_text(table: dict[str, Any]) -> str:
     lines = [
         "",
         table["title"],
-        f"one env-step: {table['env_us']:.3g} us of the bare environment, {table['inference_us']:.3g} us of inference; limit = {table['limit_is']}",
+        f"one env-step: {table['env_us']:.3g} us of the bare environment, "
+        f"{table['inference_us']:.3g} us of inference; limit = {table['limit_is']}",
         f"{'':{WIDTH}}{'env-steps/s':>12}{'of limit':>10}"
         + "".join(f"{name:>11}" for name, rate in against.items() if rate),
     ]
@@ -42,7 +43,8 @@ def table_text(table: dict[str, Any]) -> str:
     lines.append(f"{'limit':{WIDTH}}{table['limit']:12,.0f}")
     if table["share_of_cores"] < QUIET:
         lines.append(
-            f"DISTURBED: other programs took up to {1 - table['share_of_cores']:.0%} of a core while the limit was measured."
+            f"DISTURBED: other programs took up to {1 - table['share_of_cores']:.0%} of a core "
+            "while the limit was measured."
         )
     lines += [f"{name:{WIDTH}}{sentence}" for name, sentence in table["failed"].items()]
     lines += [f"{name}: {note}" for name, note in table["notes"].items()]
@@ -64,15 +66,3 @@ def _breakdown_lines(table: dict[str, Any]) -> Iterator[str]:
             + "".join(f"{100 * shares[part]:13.1f}" for part in PARTS)
             + f"{shares['round_us']:13,.0f}"
         )
-
-
-def targets_text(targets: list[dict[str, Any]]) -> str:
-    """What was to be reached, and what was."""
-    measured = [one for one in targets if one["reached"] is not None]
-    lines = ["", f"{'Targets':76}{'wanted':>7}{'reached':>9}"]
-    lines += [
-        f"{one['target']:76}{one['wanted']:7.2f}{one['reached']:9.2f}  {'met' if one['met'] else 'NOT MET':8} {one['by']}"
-        for one in measured
-    ]
-    unknown = len(targets) - len(measured)
-    return "\n".join([*lines, *([f"{unknown} more were not measured in this run."] if unknown else [])])

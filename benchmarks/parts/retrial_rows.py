@@ -127,7 +127,7 @@ class Bench:
         watch: Stopwatch | None = None,
         on_round: Callable[[], None] = lambda: None,
     ) -> Span:
-        """What happened in so many seconds; `on_round` is called at the first round and at every later one."""
+        """Run for so many seconds, and call `on_round` at every round; what happened."""
         span = Span()
 
         def tick(result: WaveResult) -> bool:

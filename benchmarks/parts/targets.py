@@ -1,127 +1,53 @@
-"""What the backends are to reach, and what they reached in these tables."""
+"""Targets: what a benchmark is to reach, what it reached, and both as text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-Tables = dict[str, dict[str, Any]]
-Found = tuple[float | None, str]
-"""(what was reached, by which row)"""
+
+@dataclass(frozen=True)
+class Target:
+    """A number that is wanted, at least or at most, and the number that was measured."""
+
+    target: str
+    wanted: float
+    reached: float | None
+    """None where it was not measured in this run."""
+    unit: str = ""
+    at_most: bool = False
+    note: str = ""
+    """How it was reached: by which row, or under which conditions."""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is met; None where it was not measured."""
+        if self.reached is None:
+            return None
+        return self.reached <= self.wanted if self.at_most else self.reached >= self.wanted
+
+    def as_json(self) -> dict[str, Any]:
+        """The target as it stands in a file of results."""
+        return {**asdict(self), "met": self.met}
+
+    def __str__(self) -> str:
+        bound = "<=" if self.at_most else ">="
+        reached = f"{self.reached:.2f} {self.unit}".rstrip()
+        wanted = f"{self.wanted:g} {self.unit}".rstrip()
+        line = f"{self.target:72}{bound:>3} {wanted:>8}{reached:>12}  {met_text(self.met):8} {self.note}"
+        return line.rstrip()
 
 
-def targets_of(tables: Tables) -> list[dict[str, Any]]:
-    """Every target: wanted, reached (None where it was not measured), met, and by which row."""
-    found = []
-    for target, wanted, (reached, by) in (*_speed(tables), *_waiting(tables), *_auto(tables)):
-        found.append(
-            {
-                "target": target,
-                "wanted": wanted,
-                "reached": reached,
-                "met": None if reached is None else reached >= wanted,
-                "by": by,
-            }
-        )
-    return found
+def met_text(met: bool | None) -> str:
+    """Whether a target is met, in words."""
+    return "met" if met else "NOT MET"
 
 
-def _speed(tables: Tables) -> Iterator[tuple[str, float, Found]]:
-    for case, slots, wanted in (
-        ("ant", 12, 0.90),
-        ("ant", 64, 0.95),
-        ("cheetah", 12, 0.60),
-        ("cheetah", 64, 0.75),
-    ):
-        yield (
-            f"{case}, N = {slots}, best backend, of the limit",
-            wanted,
-            _ratio(tables, f"{case}/acting/{slots}", "Retrial", "limit"),
-        )
-    for slots in (12, 64):
-        yield (
-            f"ant, N = {slots}, best backend, x EnvPool",
-            1.15,
-            _ratio(tables, f"ant/acting/{slots}", "Retrial", "EnvPool"),
-        )
-    six = "Retrial process, 6 workers"
-    yield (
-        "ant, N = 12, six process workers, of the limit",
-        0.75,
-        _ratio(tables, "ant/acting/12", six, "limit"),
-    )
-    yield (
-        "ant, N = 12, six process workers, x AsyncVectorEnv with 12",
-        1.8,
-        _ratio(tables, "ant/acting/12", six, "Gymnasium AsyncVectorEnv"),
-    )
-    two = "Retrial process, 2 workers"
-    yield (
-        "toy, N = 200, two workers, x one process each by pipes",
-        17.0,
-        _ratio(tables, "toy/env-only/200", two, "Retrial pipe, one process each"),
-    )
-    yield "5 ms of CPU, two workers, x serial", 1.9, _ratio(tables, "cpu/acting/12", two, "Retrial serial")
-
-
-def _waiting(tables: Tables) -> Iterator[tuple[str, float, Found]]:
-    one, _ = _best(tables.get("wait/env-only/1"), lambda name: name == "Retrial serial")
-    for slots, wanted in ((2, 1.95), (4, 3.9), (8, 7.5), (16, 14.0)):
-        rate, name = _best(
-            tables.get(f"wait/env-only/{slots}"), lambda name: name.startswith("Retrial thread")
-        )
-        yield (
-            f"10 ms of waiting, {slots} threads, x one environment",
-            wanted,
-            (rate / one if rate and one else None, name),
-        )
-    yield (
-        "10 ms of waiting, 64 on asyncio, of the ideal",
-        0.9,
-        _ratio(tables, "wait/env-only/64", "Retrial asyncio", "limit"),
-    )
-
-
-def _auto(tables: Tables) -> Iterator[tuple[str, float, Found]]:
-    """auto may choose the backend and the workers, never the groups: it is held against the rows with one
-    group, of the same environment.
-    """
-    for key, table in tables.items():
-        settings = table["settings"]
-        for auto in (
-            name
-            for name, setting in settings.items()
-            if setting["backend"] == "auto" and name in table["env_steps_per_s"]
-        ):
-            alike = {
-                name
-                for name, own in settings.items()
-                if own["groups"] == 1 and own["coroutines"] == settings[auto]["coroutines"] and name != auto
-            }
-            rate, name = _best(table, alike.__contains__)
-            reached = table["env_steps_per_s"][auto] / rate if rate else None
-            yield (
-                f"{key}, {auto.removeprefix('Retrial ')}, of the best row it may choose",
-                0.9,
-                (reached, f"best: {name}" if rate else ""),
-            )
-
-
-def _ratio(tables: Tables, key: str, ours: str, theirs: str) -> Found:
-    table = tables.get(key)
-    rate, name = _best(table, lambda name: name.startswith(ours))
-    other = (
-        table["limit"]
-        if table and theirs == "limit"
-        else _best(table, lambda name: name.startswith(theirs))[0]
-    )
-    return (rate / other, name) if rate and other else (None, "")
-
-
-def _best(table: dict[str, Any] | None, chosen: Callable[[str], bool]) -> Found:
-    """The best of these rows."""
-    rates = {name: rate for name, rate in table["env_steps_per_s"].items() if chosen(name)} if table else {}
-    if not rates:
-        return None, ""
-    name = max(rates, key=lambda name: rates[name])
-    return rates[name], name
+def targets_text(targets: Sequence[Target]) -> str:
+    """A line for every target that was measured, and how many were not."""
+    measured = [target for target in targets if target.reached is not None]
+    lines = ["", "Targets: what is wanted, and what was reached", *map(str, measured)]
+    if len(measured) < len(targets):
+        lines.append(f"{len(targets) - len(measured)} more were not measured in this run.")
+    return "\n".join(lines)

@@ -11,13 +11,15 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from rich.console import Console
 
 from benchmarks import learn
-from benchmarks.learn import ROOT, Run, keep, load, played, recipe_of
-from benchmarks.parts.curves import Point, band, crossing, mean_and_half, point_of, summary_of, table_of
+from benchmarks.learn import ROOT, Run, load_runs, played, recipe_of, store_runs
+from benchmarks.parts.curves import Point, band, crossing, point_of, summary_of, table_of
+from utils.statistics import Interval
 
 QUIET = Console(quiet=True)
 
@@ -71,40 +73,37 @@ def test_a_line_of_metrics_tells_of_held_out_tasks_only() -> None:
     ) == Point(7, 10.0, 5.0, 2, [4.0])
 
 
-def test_seeds_are_summed_up_by_a_mean_and_students_interval() -> None:
-    assert mean_and_half([2.0]) == mean_and_half([1.0, 3.0]) == (2.0, None)
-    mean, half = mean_and_half([1.0, 2.0, 3.0])
-    assert (mean, half) == (2.0, pytest.approx(4.303 / 3**0.5))
+def test_seeds_are_summed_up_by_an_interquartile_mean_and_its_interval() -> None:
     found = summary_of(
         [
             run("a", 0, point(100, 1, 1), point(200, 2, 2)),
             run("a", 1, point(100, 1, 0), point(220, 0, 2)),
             run("b", 0, point(1, 0)),
+            *(run("c", seed, point(1, seed)) for seed in range(3)),
         ]
     )
-    assert (
-        found["a"]["seeds"] == 2
-        and found["a"]["trial_return"][0] == 3.0
-        and found["b"]["by_episode"] == [(0.0, None)]
-    )
+    assert found["a"]["seeds"] == 2 and found["a"]["trial_return"] == Interval(3.0)
+    assert found["b"]["by_episode"] == [Interval(0.0)]
+    assert found["c"]["trial_return"].mean == 1.0 and found["c"]["trial_return"].low == 0.0
     assert found["a"]["marks"]["3"] == {"reached": 1, "seconds": [2.0], "env_steps": [200]}
 
 
 def test_a_band_goes_as_far_as_every_seed_does() -> None:
     curves = [[point(100, 0), point(300, 2)], [point(200, 3), point(400, 3)], [point(200, 2), point(300, 4)]]
-    place, mean, half = band(curves, "env_steps")
+    place, mean, low, high = band(curves, "env_steps")
     assert (place[0], place[-1]) == (200, 300)
-    assert (mean[0], mean[-1]) == (2.0, 3.0) and half[0] == pytest.approx(4.303 / 3**0.5)
-    assert not band(curves[:2], "env_steps")[2].any(), "two say nothing of it"
+    assert (mean[0], mean[-1]) == (2.0, 3.0) and (low[0], high[0]) == (1.0, 3.0)
+    _, mean, low, high = band(curves[:2], "env_steps")
+    assert np.array_equal(low, mean) and np.array_equal(high, mean), "two seeds say nothing of others"
 
 
 def test_runs_are_kept_by_name_and_seed_with_a_picture_of_all(tmp_path: Path) -> None:
     file = tmp_path / "learn.json"
-    keep(file, [run("arm_ppo", 0, point(1, 0), point(9, 1))])
-    merged = keep(
+    store_runs(file, [run("arm_ppo", 0, point(1, 0), point(9, 1))])
+    merged = store_runs(
         file, [run("arm_ppo", 1, point(1, 0), point(9, 2)), run("arm_ppo", 0, point(1, 0), point(8, 5))]
     )
-    assert list(merged) == ["arm_ppo seed 0", "arm_ppo seed 1"] and load(file) == merged
+    assert list(merged) == ["arm_ppo seed 0", "arm_ppo seed 1"] and load_runs(file) == merged
     assert merged["arm_ppo seed 0"].curve[-1].returns == [5]
     assert (tmp_path / "learn.png").stat().st_size > 10_000 and sorted(
         one.name for one in tmp_path.iterdir()
@@ -115,7 +114,8 @@ def test_runs_are_kept_by_name_and_seed_with_a_picture_of_all(tmp_path: Path) ->
 WRITES = """
 import pathlib, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-pathlib.Path("{folder}/metrics.jsonl").write_text('{{"env_steps": 5, "time/seconds": 1.5, "updates": 0}}\\n{{"env_st')
+lines = '{{"env_steps": 5, "time/seconds": 1.5, "updates": 0}}\\n{{"env_st'
+pathlib.Path("{folder}/metrics.jsonl").write_text(lines)
 {then}
 """
 
@@ -174,8 +174,13 @@ def test_a_real_run_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_run_ends_with_the_benchmark_that_plays_it(tmp_path: Path) -> None:
     """The run says who it is, and would go on for ever."""
     run = "import os, signal; os.write(1, str(os.getpid()).encode()); signal.pause()"
-    play = f"import sys; from benchmarks.learn import played; played([sys.executable, '-c', {run!r}], Path(sys.argv[1]), None, Console(), 'a run')"
-    script = f"from pathlib import Path\nfrom rich.console import Console\n{play}"
+    script = f"""
+import sys
+from pathlib import Path
+from rich.console import Console
+from benchmarks.learn import played
+played([sys.executable, "-c", {run!r}], Path(sys.argv[1]), None, Console(), "a run")
+"""
     benchmark = subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, stdout=subprocess.DEVNULL
     )
