@@ -304,7 +304,7 @@ class Distribution(Protocol):
 
 
 class Features(NamedTuple):
-    """What a head reads of rows, [T, B, ...], [N, ...] or, once picked, [M, ...]."""
+    """What a head reads of rows, [T, B, ...], [N, ...] or, once selected, [M, ...]."""
 
     context: Tensor
     """[..., F] what the trial so far has shown: the memory's output or a belief; F = 0 without a memory."""
@@ -313,14 +313,14 @@ class Features(NamedTuple):
     mask: Tensor | None = None
     """[..., n] which actions are allowed, where the observation says so."""
     memory: Tensor | None = None
-    """[T, B, F] the memory's output, with gradients, where a loss infers the task from it; None once picked."""
+    """[T, B, F] the memory's output, with gradients, where a loss infers the task from it; None once selected."""
 
-    def pick(self, rows: Tensor) -> Features:
+    def select_rows(self, rows: Tensor) -> Features:
         """[M, ...] of [T, B, ...], by flat row numbers."""
         return Features(
-            pick(self.context, rows),
-            pick(self.obs, rows),
-            None if self.mask is None else pick(self.mask, rows),
+            select_rows(self.context, rows),
+            select_rows(self.obs, rows),
+            None if self.mask is None else select_rows(self.mask, rows),
         )
 
     def detach(self) -> Features:
@@ -328,7 +328,7 @@ class Features(NamedTuple):
         return Features(self.context.detach(), self.obs.detach(), self.mask)
 
 
-def pick(values: Tensor, rows: Tensor) -> Tensor:
+def select_rows(values: Tensor, rows: Tensor) -> Tensor:
     """[M, ...] of [T, B, ...], by flat row numbers."""
     return values.flatten(0, 1).index_select(0, rows)
 

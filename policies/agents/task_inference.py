@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from buffers.base import Batch
 from envs.base import ObsSpace
 from policies.agents.actions import Actions
-from policies.agents.base import AgentConfig, Decodes, Features, HeadsRead, TaskInferenceConfig, pick
+from policies.agents.base import AgentConfig, Decodes, Features, HeadsRead, TaskInferenceConfig, select_rows
 from policies.agents.conditioning import MLP
 from policies.agents.encoders import readable_parts
 from policies.agents.normalisation import farthest_reward
@@ -92,9 +92,9 @@ class TaskInference(nn.Module):
         draws = torch.Generator(batch.reward.device).manual_seed(seed)
         rows = self._draw_rows(batch, draws)
         arrivals, drawn, steps = self._draw_steps(batch, rows, draws)
-        mean, log_var = self.belief(pick(seen.memory, rows)).chunk(2, -1)
-        first = pick(batch.trial_start, rows)[:, None]
-        before = self.belief(pick(seen.memory, (rows - columns).clamp(min=0))).masked_fill(first, 0.0)
+        mean, log_var = self.belief(select_rows(seen.memory, rows)).chunk(2, -1)
+        first = select_rows(batch.trial_start, rows)[:, None]
+        before = self.belief(select_rows(seen.memory, (rows - columns).clamp(min=0))).masked_fill(first, 0.0)
         noise = torch.randn(mean.shape, generator=draws, device=mean.device, dtype=mean.dtype)
         errors = self._errors(batch, seen.obs, mean + (0.5 * log_var).exp() * noise, arrivals)
         parts = {name: ((error * drawn).sum(1) / drawn.sum(1).clamp(min=1)) for name, error in errors.items()}
@@ -129,7 +129,7 @@ class TaskInference(nn.Module):
         arrived = batch.valid & ~batch.episode_start
         arrived[0] = False
         column, trial = rows % columns, batch.trial_start.cumsum(0)
-        of_trial = arrived.T[column] & (trial.T[column] == pick(trial, rows)[:, None])
+        of_trial = arrived.T[column] & (trial.T[column] == select_rows(trial, rows)[:, None])
         order = torch.rand(of_trial.shape, generator=draws, device=rows.device).masked_fill_(~of_trial, -1.0)
         most = num_rows if self.config.steps is None else min(self.config.steps, num_rows)
         place, time = order.topk(most, dim=1)
@@ -140,7 +140,7 @@ class TaskInference(nn.Module):
         flat = arrivals.flatten()
 
         def at(values: Tensor, rows: Tensor) -> Tensor:
-            return pick(values, rows).unflatten(0, arrivals.shape)
+            return select_rows(values, rows).unflatten(0, arrivals.shape)
 
         action = self._actions.previous(batch).clamp(-1.0, 1.0)  # beyond a bound it acted as the bound
         told = [latent[:, None].expand(*arrivals.shape, -1), at(obs, flat - batch.shape[1]), at(action, flat)]

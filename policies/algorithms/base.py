@@ -121,7 +121,9 @@ class Algorithm(ABC):
         """The inverse of `state_dict`."""
 
 
-def groups_of(parameters: Sequence[Tensor], agent: Agent, config: AlgorithmConfig) -> list[dict[str, Any]]:
+def optimizer_groups(
+    parameters: Sequence[Tensor], agent: Agent, config: AlgorithmConfig
+) -> list[dict[str, Any]]:
     """The same parameters as an optimiser takes them: what belongs to embeddings and memories apart, where it
     has a step size of its own.
     """

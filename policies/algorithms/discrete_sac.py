@@ -75,7 +75,7 @@ class DiscreteSAC(SoftActorCritic):
         log_prob = (probs * log_probs).sum(-1)
         return (probs * believed(critic())).sum(-1) - temperature * log_prob, log_prob
 
-    def q_taken(self, critic: HeadOnRows, action: Tensor) -> Tensor:
+    def q_values(self, critic: HeadOnRows, action: Tensor) -> Tensor:
         """The action picks one of the critic's outputs."""
         return self._choices.taken(critic(), action)
 

@@ -96,9 +96,9 @@ class DQN(OffPolicy):
 
     def next_value(self, critic: HeadOnRows, actor: HeadOnRows) -> Tensor:
         """What the target critic says of the action that the critic prefers."""
-        return self.smallest(self._choices.taken(critic(), actor().mode()))
+        return self.min_q(self._choices.taken(critic(), actor().mode()))
 
-    def q_taken(self, critic: HeadOnRows, action: Tensor) -> Tensor:
+    def q_values(self, critic: HeadOnRows, action: Tensor) -> Tensor:
         """The action picks one of the critic's outputs."""
         return self._choices.taken(critic(), action)
 

@@ -41,8 +41,8 @@ from torch.nn.functional import mse_loss
 
 from buffers.base import Batch, Needs, Sample
 from policies.agents.agent import Agent, Network
-from policies.agents.base import WITH_MEMORY, WITHOUT_MEMORY, AgentConfig, Arch, Features, pick
-from policies.algorithms.base import Algorithm, AlgorithmConfig, ReturnHorizon, groups_of
+from policies.agents.base import WITH_MEMORY, WITHOUT_MEMORY, AgentConfig, Arch, Features, select_rows
+from policies.algorithms.base import Algorithm, AlgorithmConfig, ReturnHorizon, optimizer_groups
 from policies.returns import successor
 from utils.options import OnlyIf, option
 from utils.parallel import First, Second, both
@@ -116,11 +116,11 @@ class ActorCriticConfig(OffPolicyConfig):
 
 
 @dataclass
-class Selected:
+class Transitions:
     """The rows that train, and the rows whose value follows them: flat row numbers [M] into [T * B]."""
 
     rows: Tensor
-    successors: Tensor
+    next_rows: Tensor
     bootstraps: Tensor
     next_reward: Tensor
 
@@ -141,7 +141,7 @@ class OffPolicy(Algorithm):
     an optimiser for each owner.
 
     A subclass says what is the value of a row (`next_value`), which of the critic's numbers belong to an
-    action (`q_taken`), and what its policy minimises (`policy_losses`).
+    action (`q_values`), and what its policy minimises (`policy_losses`).
     """
 
     config: Any
@@ -163,13 +163,13 @@ class OffPolicy(Algorithm):
         self.parameters: dict[str, list[Tensor]] = {}
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         for name, owned in agent.parameter_groups().items():
-            self.own(name, owned)
+            self.add_optimizer(name, owned)
 
-    def own(self, name: str, parameters: Sequence[Tensor]) -> None:
+    def add_optimizer(self, name: str, parameters: Sequence[Tensor]) -> None:
         """An optimiser for these parameters, if there are any; it minimises the loss of that name."""
         if parameters:
             self.parameters[name] = list(parameters)
-            groups = groups_of(parameters, self.agent, self.config)
+            groups = optimizer_groups(parameters, self.agent, self.config)
             self.optimizers[name] = torch.optim.Adam(
                 groups, lr=self.config.learning_rate, fused=self.device.type != "mps"
             )
@@ -202,7 +202,7 @@ class OffPolicy(Algorithm):
             yield from _problems_of_stored(config, agent)
 
     @property
-    def target(self) -> Network:
+    def target_critic(self) -> Network:
         """The target critic."""
         return self._targets[0]  # pyright: ignore[reportReturnType]
 
@@ -220,7 +220,7 @@ class OffPolicy(Algorithm):
         """
 
     @abstractmethod
-    def q_taken(self, critic: HeadOnRows, action: Tensor) -> Tensor:
+    def q_values(self, critic: HeadOnRows, action: Tensor) -> Tensor:
         """[N, M] all estimates of the actions that were taken."""
 
     @abstractmethod
@@ -231,9 +231,9 @@ class OffPolicy(Algorithm):
         get no gradient from them.
         """
 
-    def smallest(self, q: Tensor) -> Tensor:
+    def min_q(self, q: Tensor) -> Tensor:
         """[N, M] -> [M] the estimate that targets believe."""
-        if self.all_count:
+        if self.all_in_target:
             return q.min(0).values
         drawn = torch.randperm(len(q), generator=self.generator, device=self.device)[
             : self.config.critics_in_target
@@ -241,7 +241,7 @@ class OffPolicy(Algorithm):
         return q[drawn].min(0).values
 
     @property
-    def all_count(self) -> bool:
+    def all_in_target(self) -> bool:
         """Every critic is in every target."""
         return self.config.critics_in_target >= self.config.critics
 
@@ -250,10 +250,10 @@ class OffPolicy(Algorithm):
     def update(self, batch: Batch) -> dict[str, Tensor]:
         """One step of the critic, and of the policy if it is its turn."""
         batch = self.agent.normalise(batch)
-        selected = self._select(batch)
+        transitions = self._transitions(batch)
         learns = self.updates % self.policy_delay == 0
         seed = self.agent.draw_inference_seed(self.generator)
-        (critic, q), (actor, target) = self._see(batch, selected, learns)
+        (critic, q), (actor, target) = self._see(batch, transitions, learns)
 
         def critic_learns() -> tuple[Tensor, dict[str, Tensor]]:
             inferred, parts = self.agent.inference_losses(batch, seed, critic=critic)
@@ -263,7 +263,7 @@ class OffPolicy(Algorithm):
 
         def policy_learns() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
             return (
-                self._differentiate_policy(batch, selected, critic, actor, seed)
+                self._differentiate_policy(batch, transitions, critic, actor, seed)
                 if learns and actor is not None
                 else ({}, {})
             )
@@ -288,20 +288,20 @@ class OffPolicy(Algorithm):
         )  # the same names in every update, so that their means are means
 
     def _see(
-        self, batch: Batch, selected: Selected, learns: bool
+        self, batch: Batch, transitions: Transitions, learns: bool
     ) -> tuple[tuple[Features, Tensor], tuple[Features | None, Tensor]]:
         """(what the critic sees, Q of what was done), (what the actor sees, targets)."""
 
         def of_critic() -> tuple[Features, Tensor]:
             seen = self.agent.critic.unroll(batch, batch.state if self.agent.shares else None)
-            return seen, self.q_taken(
-                HeadOnRows(self.agent.critic.head, seen.pick(selected.rows)),
-                pick(batch.action, selected.rows),
+            return seen, self.q_values(
+                HeadOnRows(self.agent.critic.head, seen.select_rows(transitions.rows)),
+                select_rows(batch.action, transitions.rows),
             )
 
         def of_actor(critic: Features | None) -> tuple[Features | None, Tensor]:
             actor = self._actor_sees(batch, critic, learns)
-            return actor, self.targets(batch, selected, actor)
+            return actor, self.targets(batch, transitions, actor)
 
         if self.agent.shares:
             critic = of_critic()
@@ -309,11 +309,11 @@ class OffPolicy(Algorithm):
         return self._both(batch, of_critic, lambda: of_actor(None))
 
     def _differentiate_policy(
-        self, batch: Batch, selected: Selected, critic: Features, actor: Features, seed: int
+        self, batch: Batch, transitions: Transitions, critic: Features, actor: Features, seed: int
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The losses of all owners but the critic, differentiated, and other metrics."""
         at = [
-            HeadOnRows(head, seen.pick(selected.rows))
+            HeadOnRows(head, seen.select_rows(transitions.rows))
             for head, seen in ((self._frozen_view, critic.detach()), (self.agent.actor.head, actor))
         ]
         losses, said = self.policy_losses(*at)
@@ -330,7 +330,7 @@ class OffPolicy(Algorithm):
         """Side by side, if it pays; all that is drawn is drawn by the second."""
         return both(first, second, rows=batch.reward.numel(), device=self.device)
 
-    def _select(self, batch: Batch) -> Selected:
+    def _transitions(self, batch: Batch) -> Transitions:
         config, (_, columns) = self.config, batch.shape
         whole_trial = config.return_horizon is ReturnHorizon.trial
         index, bootstraps = successor(
@@ -338,7 +338,12 @@ class OffPolicy(Algorithm):
         )
         flat = index * columns + torch.arange(columns, device=index.device)
         rows = batch.trains.flatten().nonzero().squeeze(1)
-        return Selected(rows, pick(flat, rows), pick(bootstraps, rows), pick(batch.reward, rows + columns))
+        return Transitions(
+            rows,
+            select_rows(flat, rows),
+            select_rows(bootstraps, rows),
+            select_rows(batch.reward, rows + columns),
+        )
 
     def _actor_sees(self, batch: Batch, critic: Features | None, learns: bool) -> Features | None:
         """What the actor reads of all rows: with gradients where it learns; what the critic sees, where they
@@ -352,20 +357,20 @@ class OffPolicy(Algorithm):
             return self.agent.actor.unroll(batch, batch.state)
 
     @torch.no_grad()
-    def targets(self, batch: Batch, selected: Selected, actor: Features | None) -> Tensor:
+    def targets(self, batch: Batch, transitions: Transitions, actor: Features | None) -> Tensor:
         """[M] y = r' + gamma c V'(h', s'); `actor` is what the actor sees, for a value that asks the policy
         as it is.
         """
-        rows = selected.successors
-        critic = self.target.unroll(batch, batch.state if self.agent.shares else None)
+        rows = transitions.next_rows
+        critic = self.target_critic.unroll(batch, batch.state if self.agent.shares else None)
         if self.target_policy:
             actor = critic if self.agent.shares else self.target_actor.unroll(batch, batch.state)
         assert actor is not None
         value = self.next_value(
-            HeadOnRows(self.target.head, critic.pick(rows)),
-            HeadOnRows(self.target_actor.head, actor.pick(rows)),
+            HeadOnRows(self.target_critic.head, critic.select_rows(rows)),
+            HeadOnRows(self.target_actor.head, actor.select_rows(rows)),
         )
-        return selected.next_reward + self.config.discount * selected.bootstraps * value
+        return transitions.next_reward + self.config.discount * transitions.bootstraps * value
 
     def _differentiate(self, name: str, loss: Tensor) -> None:
         """Gradients of what one optimiser owns; `inputs` keeps them from everything that others own."""

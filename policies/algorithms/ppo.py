@@ -19,7 +19,7 @@ from policies.agents.agent import Agent
 from policies.agents.base import WITH_MEMORY, AgentConfig, AgentSpec, Arch, Encoders
 from policies.agents.conditioning import HeadSizes
 from policies.agents.heads import GaussianHead, PolicyHead, ValueHead
-from policies.algorithms.base import Algorithm, AlgorithmConfig, ReturnHorizon, groups_of
+from policies.algorithms.base import Algorithm, AlgorithmConfig, ReturnHorizon, optimizer_groups
 from policies.memory.base import Memory, State
 from policies.returns import advantages
 from utils.options import option
@@ -111,7 +111,7 @@ class PPO(Algorithm):
         self.config = config
         self.agent = agent
         self.parameters = list(agent.parameters())
-        groups = groups_of(self.parameters, agent, config)
+        groups = optimizer_groups(self.parameters, agent, config)
         self.optimizer = torch.optim.Adam(
             groups, lr=config.learning_rate, eps=1e-5, fused=self.parameters[0].device.type != "mps"
         )

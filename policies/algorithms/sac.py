@@ -61,7 +61,7 @@ class SAC(SoftActorCritic):
         action, log_prob = actor().sample_with_log_prob(noise)
         return believed(critic(action)) - temperature * log_prob, log_prob
 
-    def q_taken(self, critic: HeadOnRows, action: Tensor) -> Tensor:
+    def q_values(self, critic: HeadOnRows, action: Tensor) -> Tensor:
         """The action is an input of the critic."""
         return critic(action)
 

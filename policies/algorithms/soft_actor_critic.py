@@ -52,7 +52,7 @@ class SoftActorCritic(OffPolicy):
         start = config.init_temperature if config.temperature is None else config.temperature
         self.log_temperature = torch.tensor(math.log(start), device=self.device, requires_grad=self.tunes)
         if self.tunes:
-            self.own("temperature", [self.log_temperature])
+            self.add_optimizer("temperature", [self.log_temperature])
 
     @abstractmethod
     def soft_value(
@@ -68,14 +68,14 @@ class SoftActorCritic(OffPolicy):
 
     def next_value(self, critic: HeadOnRows, actor: HeadOnRows) -> Tensor:
         """The soft value, by the smallest of the critics that count."""
-        return self.soft_value(critic, actor, self.log_temperature.exp(), self.smallest)[0]
+        return self.soft_value(critic, actor, self.log_temperature.exp(), self.min_q)[0]
 
     def policy_losses(
         self, critic: HeadOnRows, actor: HeadOnRows
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The actor's and the temperature's."""
         temperature = self.log_temperature.exp()
-        believed = self.smallest if self.all_count else _mean
+        believed = self.min_q if self.all_in_target else _mean
         value, log_prob = self.soft_value(critic, actor, temperature.detach(), believed)
         losses = {"actor": -value.mean()}
         if self.tunes:

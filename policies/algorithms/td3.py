@@ -64,9 +64,9 @@ class TD3(OffPolicy):
             torch.randn(action.shape, generator=self.generator, device=self.device) * self.config.target_noise
         )
         limit = self.config.target_noise_clip
-        return self.smallest(critic((action + noise.clamp(-limit, limit)).clamp(-1.0, 1.0)))
+        return self.min_q(critic((action + noise.clamp(-limit, limit)).clamp(-1.0, 1.0)))
 
-    def q_taken(self, critic: HeadOnRows, action: Tensor) -> Tensor:
+    def q_values(self, critic: HeadOnRows, action: Tensor) -> Tensor:
         """The action is an input of the critic."""
         return critic(action)
 
@@ -75,4 +75,4 @@ class TD3(OffPolicy):
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The actor climbs the first critic (where the mean is taken of all critics: that mean)."""
         q: Tensor = critic(actor().mode())
-        return {"actor": -(q[0] if self.all_count else q).mean()}, {}
+        return {"actor": -(q[0] if self.all_in_target else q).mean()}, {}

@@ -15,7 +15,7 @@ from torch import Tensor
 from buffers.base import Batch, Needs, Sample
 from envs.interop.spaces import MASK_KEY
 from policies.agents import AGENT_ARCHS
-from policies.agents.base import Arch, PolicyRows, pick
+from policies.agents.base import Arch, PolicyRows, select_rows
 from policies.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from policies.algorithms.off_policy import HeadOnRows
 from tests.trials import KINDS, Trial, make_replay, make_rows, make_spec, make_trials, play
@@ -39,13 +39,16 @@ def batch_of(kind: str) -> Batch:
 def test_values_are_sums_over_the_actions_that_are_allowed(arch: Arch, kind: str) -> None:
     sac, batch = make(arch, kind), batch_of(kind)
     rows = batch.trains.flatten().nonzero().squeeze(1)
-    actor, critic = sac.agent.actor.unroll(batch).pick(rows), sac.agent.critic.unroll(batch).pick(rows)
+    actor, critic = (
+        sac.agent.actor.unroll(batch).select_rows(rows),
+        sac.agent.critic.unroll(batch).select_rows(rows),
+    )
     at_critic, at_actor = HeadOnRows(sac.agent.critic.head, critic), HeadOnRows(sac.agent.actor.head, actor)
-    value, log_prob = sac.soft_value(at_critic, at_actor, torch.tensor(0.3), sac.smallest)
+    value, log_prob = sac.soft_value(at_critic, at_actor, torch.tensor(0.3), sac.min_q)
     q: Tensor = sac.agent.critic.head(critic)
     head: Any = sac.agent.actor.head
     logits = head.net(*head.join(actor))
-    taken, goals = sac.q_taken(at_critic, pick(batch.action, rows)), sac.target_entropy(at_actor)
+    taken, goals = sac.q_values(at_critic, select_rows(batch.action, rows)), sac.target_entropy(at_actor)
     start = 5 if kind == "discrete-from-5" else 0
     for row in range(len(rows)):
         allowed = (
@@ -62,15 +65,15 @@ def test_values_are_sums_over_the_actions_that_are_allowed(arch: Arch, kind: str
         assert log_prob[row].item() == pytest.approx(surprise, abs=1e-5)
         assert value[row].item() == pytest.approx(expected - 0.3 * surprise, abs=1e-5)
         assert goals[row].item() == pytest.approx(0.3 * math.log(len(allowed)), abs=1e-5)
-        assert torch.equal(taken[:, row], q[:, row, pick(batch.action, rows)[row] - start])
+        assert torch.equal(taken[:, row], q[:, row, select_rows(batch.action, rows)[row] - start])
 
 
 def test_what_is_forbidden_has_no_part_in_targets() -> None:
     """However good the critic believes it to be."""
     sac, batch = make(Arch.Markov, "discrete-masked"), batch_of("discrete-masked")
     assert isinstance(batch.obs, dict)
-    selected = sac._select(batch)
-    mask = pick(batch.obs[MASK_KEY], selected.successors) != 0
+    transitions = sac._transitions(batch)
+    mask = select_rows(batch.obs[MASK_KEY], transitions.next_rows) != 0
     assert not mask.all()
 
     class Believes(torch.nn.Module):
@@ -79,10 +82,10 @@ def test_what_is_forbidden_has_no_part_in_targets() -> None:
         def forward(self, seen: Any) -> Tensor:
             return torch.where(mask, 1.0, 1.0 + self.bonus).expand(2, -1, -1)
 
-    sac.target.head = head = Believes()
-    before = sac.targets(batch, selected, sac.agent.actor.unroll(batch))
+    sac.target_critic.head = head = Believes()
+    before = sac.targets(batch, transitions, sac.agent.actor.unroll(batch))
     head.bonus = 1e6
-    assert torch.equal(before, sac.targets(batch, selected, sac.agent.actor.unroll(batch)))
+    assert torch.equal(before, sac.targets(batch, transitions, sac.agent.actor.unroll(batch)))
     assert before.isfinite().all()
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from policies.agents.agent import Agent
-from policies.agents.base import Arch, Encoders, Features, PolicyRows, pick
+from policies.agents.base import Arch, Encoders, Features, PolicyRows, select_rows
 from policies.algorithms.dqn import DQN, DQNConfig
 from policies.algorithms.off_policy import HeadOnRows
 from tests.policies.algorithms.test_discrete_sac import bandit, batch_of
@@ -59,7 +59,7 @@ def test_a_target_is_the_target_critic_s_value_of_the_critic_s_choice() -> None:
     it is 30.
     """
     dqn = make(Arch.Markov)
-    for network, values in ((dqn.agent.critic, [1.0, 3.0, 2.0]), (dqn.target, [10.0, 20.0, 30.0])):
+    for network, values in ((dqn.agent.critic, [1.0, 3.0, 2.0]), (dqn.target_critic, [10.0, 20.0, 30.0])):
         head: Any = network.head
         with torch.no_grad():
             for parameter in head.parameters():
@@ -67,7 +67,7 @@ def test_a_target_is_the_target_critic_s_value_of_the_critic_s_choice() -> None:
             head.nets[0].layers[-1].bias.copy_(torch.tensor(values))
     mask = torch.tensor([[1, 1, 1], [1, 0, 1], [1, 0, 0], [0, 0, 0]], dtype=torch.int8)
     seen = Features(torch.zeros(4, 0), torch.zeros(4, 4), mask)
-    value = dqn.next_value(HeadOnRows(dqn.target.head, seen), HeadOnRows(dqn.agent.actor.head, seen))
+    value = dqn.next_value(HeadOnRows(dqn.target_critic.head, seen), HeadOnRows(dqn.agent.actor.head, seen))
     assert value.tolist() == [20.0, 30.0, 10.0, 20.0], "where nothing is allowed, nothing is forbidden"
 
 
@@ -76,24 +76,24 @@ def test_a_target_is_the_target_critic_s_value_of_the_critic_s_choice() -> None:
 def test_targets_in_a_batch_follow_the_formula(arch: Arch, kind: str) -> None:
     dqn, batch = make(arch, kind), batch_of(kind)
     with torch.no_grad():
-        for parameter in dqn.target.parameters():
+        for parameter in dqn.target_critic.parameters():
             parameter.mul_(-1.5)
-    selected = dqn._select(batch)
+    transitions = dqn._transitions(batch)
     with torch.no_grad():
         critic = dqn.agent.critic.unroll(batch)
-        y = dqn.targets(batch, selected, critic)
+        y = dqn.targets(batch, transitions, critic)
         here, there = (
             dqn.agent.critic.head(critic)[0].flatten(0, 1),
-            dqn.target.head(dqn.target.unroll(batch))[0].flatten(0, 1),
+            dqn.target_critic.head(dqn.target_critic.unroll(batch))[0].flatten(0, 1),
         )
-    for number, row in enumerate(selected.successors.tolist()):
+    for number, row in enumerate(transitions.next_rows.tolist()):
         allowed = (
             range(here.shape[1])
             if critic.mask is None
-            else pick(critic.mask, torch.tensor([row]))[0].nonzero().flatten().tolist()
+            else select_rows(critic.mask, torch.tensor([row]))[0].nonzero().flatten().tolist()
         )
         best = max(allowed, key=lambda action: here[row, action].item())
-        expected = selected.next_reward[number] + 0.99 * selected.bootstraps[number] * there[row, best]
+        expected = transitions.next_reward[number] + 0.99 * transitions.bootstraps[number] * there[row, best]
         assert y[number].item() == pytest.approx(expected.item(), abs=1e-5)
 
 

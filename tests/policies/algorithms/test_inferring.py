@@ -203,8 +203,8 @@ def changed(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
 def test_targets_ask_a_belief_that_follows(name: str) -> None:
     algorithm = inferring(name, heads_read=HeadsRead.belief)
     assert isinstance(algorithm, OffPolicy)
-    before = {key: value.clone() for key, value in algorithm.target.state_dict().items()}
+    before = {key: value.clone() for key, value in algorithm.target_critic.state_dict().items()}
     algorithm.update(batch_of(algorithm))
     assert {key for key in before if key.startswith("inference.belief")} <= changed(
-        before, algorithm.target.state_dict()
+        before, algorithm.target_critic.state_dict()
     )

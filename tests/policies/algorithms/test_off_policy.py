@@ -217,7 +217,8 @@ def test_the_targets_follow_by_tau(name: str, arch: Arch) -> None:
         ):
             torch.testing.assert_close(now, (1 - tau) * old + tau * new)
     assert (
-        algorithm.target is algorithm._targets[0] and algorithm.target.head is not algorithm.agent.critic.head
+        algorithm.target_critic is algorithm._targets[0]
+        and algorithm.target_critic.head is not algorithm.agent.critic.head
     )
 
 
@@ -287,7 +288,7 @@ def test_targets_equal_those_worked_out_by_hand(
     algorithm = make(
         name, arch, discount=0.5, return_horizon=horizon, critics=2, critics_in_target=2, **options
     )
-    algorithm.target.head = KnownQ(choices=3)
+    algorithm.target_critic.head = KnownQ(choices=3)
     kind = KINDS[KIND[name]]
     replay = make_replay(capacity=2, k=2, horizon=3, kind=kind)
     play(
@@ -299,10 +300,10 @@ def test_targets_equal_those_worked_out_by_hand(
     batch = replay.sample(
         Needs(on_policy=False, sample=sample, batch_size=100, window=2), np.random.default_rng(0)
     )
-    selected = algorithm._select(batch)
-    y = algorithm.targets(batch, selected, algorithm.agent.actor.unroll(batch))
+    transitions = algorithm._transitions(batch)
+    y = algorithm.targets(batch, transitions, algorithm.agent.actor.unroll(batch))
     assert isinstance(batch.obs, Tensor)
-    rows = batch.obs.flatten(0, 1)[selected.rows].int().tolist()
+    rows = batch.obs.flatten(0, 1)[transitions.rows].int().tolist()
     assert {(row[1], row[0] - 100) for row in rows} == set(expected)
     for row, number in zip(rows, y.tolist(), strict=True):
         assert number == pytest.approx(expected[row[1], row[0] - 100], abs=1e-3)
@@ -319,7 +320,7 @@ def test_with_targets_and_noise_frozen_the_critic_s_loss_on_a_fixed_batch_falls(
     noise = algorithm.generator.get_state()
     with torch.no_grad():
         algorithm.generator.set_state(noise)
-        y = algorithm.targets(batch, algorithm._select(batch), algorithm.agent.actor.unroll(batch))
+        y = algorithm.targets(batch, algorithm._transitions(batch), algorithm.agent.actor.unroll(batch))
     algorithm.targets = lambda *_: y  # pyright: ignore[reportAttributeAccessIssue]
     losses = [algorithm.update(batch)["critic_loss"].item() for _ in range(150)]
     assert losses[-1] < 0.5 * losses[0]
@@ -332,10 +333,12 @@ def test_the_critic_s_loss_is_the_mean_of_squared_errors(name: str, arch: Arch) 
     batch = batch_for(algorithm)
     y = torch.linspace(-1, 1, int(batch.trains.sum()))
     algorithm.targets = lambda *_: y  # pyright: ignore[reportAttributeAccessIssue]
-    rows = algorithm._select(batch).rows
+    rows = algorithm._transitions(batch).rows
     with torch.no_grad():
-        seen = algorithm.agent.critic.unroll(batch).pick(rows)
-        q = algorithm.q_taken(HeadOnRows(algorithm.agent.critic.head, seen), batch.action.flatten(0, 1)[rows])
+        seen = algorithm.agent.critic.unroll(batch).select_rows(rows)
+        q = algorithm.q_values(
+            HeadOnRows(algorithm.agent.critic.head, seen), batch.action.flatten(0, 1)[rows]
+        )
     expected = sum(float((one - y).square().mean()) for one in q) / 3
     assert algorithm.update(batch)["critic_loss"].item() == pytest.approx(expected, rel=1e-5)
 
@@ -366,11 +369,11 @@ def test_windows_from_stored_states_train_and_all_who_remember_as_the_actor_read
         "zero": replace(batch, state=None),
         "stored": replace(batch, state={"hidden": torch.rand(batch.shape[1], 6)}),
     }
-    selected = algorithm._select(batch)
+    transitions = algorithm._transitions(batch)
     targets, q, seen = {}, {}, {}
     for start, one in started.items():
         state = algorithm.generator.get_state()
-        (critic, q[start]), (_, targets[start]) = algorithm._see(one, selected, learns=True)
+        (critic, q[start]), (_, targets[start]) = algorithm._see(one, transitions, learns=True)
         algorithm.generator.set_state(state)
         seen[start] = critic.context
     shared = algorithm.agent.shares  # DQN's actor is its critic
@@ -479,15 +482,15 @@ def test_targets_believe_the_smallest_of_a_subset_that_is_drawn_anew_by_the_algo
     algorithm = make(name, Arch.Markov, critics=4, critics_in_target=2)
     q = torch.tensor([[4.0], [3.0], [2.0], [1.0]])
     torch.manual_seed(0)
-    drawn = [algorithm.smallest(q).item() for _ in range(300)]
+    drawn = [algorithm.min_q(q).item() for _ in range(300)]
     same = make(name, Arch.Markov, critics=4, critics_in_target=2)
     torch.manual_seed(1)
-    assert drawn == [same.smallest(q).item() for _ in range(300)]
+    assert drawn == [same.min_q(q).item() for _ in range(300)]
     counts = [drawn.count(value) for value in (1.0, 2.0, 3.0, 4.0)]
     assert counts[3] == 0 and all(
         abs(count - 300 * part) < 40 for count, part in zip(counts, (1 / 2, 1 / 3, 1 / 6, 0), strict=True)
     )
-    assert make(name, Arch.Markov, critics=4, critics_in_target=4).smallest(q).item() == 1.0
+    assert make(name, Arch.Markov, critics=4, critics_in_target=4).min_q(q).item() == 1.0
 
 
 # -- step sizes and delays -----------------------------------------------------------------------------------

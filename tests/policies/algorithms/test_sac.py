@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from policies.agents.agent import Agent
-from policies.agents.base import Arch, Features, pick
+from policies.agents.base import Arch, Features, select_rows
 from policies.agents.conditioning import HeadSizes
 from policies.algorithms.off_policy import HeadOnRows
 from policies.algorithms.sac import SAC, SACConfig
@@ -46,7 +46,10 @@ def test_a_value_is_that_of_an_action_drawn_by_its_own_noise() -> None:
     sac = SAC(SACConfig(name="SAC"), Agent(make_spec(Arch.Markov), Hill), seed=0)
     batch = batch_for(sac)
     rows = torch.arange(5)
-    actor, critic = sac.agent.actor.unroll(batch).pick(rows), sac.agent.critic.unroll(batch).pick(rows)
+    actor, critic = (
+        sac.agent.actor.unroll(batch).select_rows(rows),
+        sac.agent.critic.unroll(batch).select_rows(rows),
+    )
     head: Any = sac.agent.actor.head
     state = sac.generator.get_state()
     with torch.no_grad():
@@ -56,7 +59,7 @@ def test_a_value_is_that_of_an_action_drawn_by_its_own_noise() -> None:
             HeadOnRows(sac.agent.critic.head, critic),
             HeadOnRows(head, actor),
             torch.tensor(0.5),
-            sac.smallest,
+            sac.min_q,
         )
     noise = torch.randn(5, 2, generator=sac.generator.set_state(state))
     torch.testing.assert_close(
@@ -66,9 +69,10 @@ def test_a_value_is_that_of_an_action_drawn_by_its_own_noise() -> None:
         ),
     )
     torch.testing.assert_close(value, -10 * (torch.tanh(noise) - 0.5).square().sum(-1) - 0.5 * log_prob)
-    taken = pick(batch.action, rows)
+    taken = select_rows(batch.action, rows)
     torch.testing.assert_close(
-        sac.q_taken(HeadOnRows(sac.agent.critic.head, critic), taken)[0], -10 * (taken - 0.5).square().sum(-1)
+        sac.q_values(HeadOnRows(sac.agent.critic.head, critic), taken)[0],
+        -10 * (taken - 0.5).square().sum(-1),
     )
 
 

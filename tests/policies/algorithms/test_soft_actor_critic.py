@@ -71,10 +71,10 @@ def test_targets_count_the_entropy_of_the_action_that_follows(name: str, arch: A
 
         algorithm.soft_value = noting  # pyright: ignore[reportAttributeAccessIssue]
         batch = batch_for(algorithm)
-        selected = algorithm._select(batch)
-        targets.append(algorithm.targets(batch, selected, algorithm.agent.actor.unroll(batch)))
+        transitions = algorithm._transitions(batch)
+        targets.append(algorithm.targets(batch, transitions, algorithm.agent.actor.unroll(batch)))
     assert torch.equal(*surprises) and surprises[0].abs().min() > 0
-    torch.testing.assert_close(targets[1], targets[0] - 0.5 * 0.5 * selected.bootstraps * surprises[0])  # pyright: ignore[reportPossiblyUnbound]
+    torch.testing.assert_close(targets[1], targets[0] - 0.5 * 0.5 * transitions.bootstraps * surprises[0])  # pyright: ignore[reportPossiblyUnbound]
     assert not torch.equal(*targets)
 
 

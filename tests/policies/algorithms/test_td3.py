@@ -73,7 +73,7 @@ def test_a_value_is_the_smaller_one_of_the_target_policy_s_action_with_clipped_n
             head.net.layers[-1].bias.fill_(output)
         seen = Features(torch.zeros(500, 0), torch.zeros(500, 4))
         state = td3.generator.get_state()
-        value = td3.next_value(HeadOnRows(td3.target.head, seen), HeadOnRows(head, seen))
+        value = td3.next_value(HeadOnRows(td3.target_critic.head, seen), HeadOnRows(head, seen))
         noise = torch.randn(500, 2, generator=td3.generator.set_state(state)) * 0.6
         action = np.clip(np.tanh(output) + np.clip(noise.numpy(), -0.5, 0.5), -1, 1)
         hill = -10 * ((action - 0.5) ** 2).sum(-1)
@@ -100,7 +100,7 @@ def test_targets_ask_the_policy_that_follows_and_not_the_policy_as_it_is(arch: A
         with torch.no_grad():
             for parameter in head.parameters():
                 parameter.add_(1.0)
-        targets.append(td3.targets(batch, td3._select(batch), td3.agent.actor.unroll(batch)))
+        targets.append(td3.targets(batch, td3._transitions(batch), td3.agent.actor.unroll(batch)))
     assert torch.equal(targets[0], targets[1])
     assert not torch.equal(targets[0], targets[2])
 
