@@ -68,9 +68,7 @@ def main() -> None:
     options = parsed()
     torch.set_num_threads(1)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(
-        resource.RLIMIT_NOFILE, (most, most)
-    )  # one process per environment needs many descriptors
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a process per environment needs many
     chosen = list(
         tables(options.case, options.mode, options.slots, tuple(options.workers or (2, available_cores(), 6)))
     )

@@ -1,9 +1,9 @@
 """The whole suite on one page of pictures: `python -m benchmarks.gallery [--out gallery.png] [names...]`.
 
-A family needs to do nothing for its panel. What is drawn follows from what it reports: pictures of its first
-episode, played by its oracle where it has one; and where actions are continuous, what the oracle and uniform
-actions do in several tasks: the way they take, where the family tells positions (x and y, or x, in its info,
-or in its observation on the plane), else the return so far.
+A family does nothing for its panel: what is drawn follows from what it reports. A panel has pictures of
+the first episode, played by the oracle where the family has one. Where actions are continuous it also has
+traces of the oracle and of uniform actions in several tasks. A trace is the path on the plane if the family
+reports positions (x and y, or x, in its info, or in its observation on the plane), else the return so far.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TASKS = 6
-"""Tasks whose ways are drawn."""
+"""The tasks whose traces are drawn."""
 PICTURES = 4
-"""In a panel."""
+"""The pictures and traces of a panel."""
 COLUMNS = 3
-"""Of panels, on a page."""
+"""The columns of panels on the page."""
 _INK, _QUIET, _ALARM = "#222222", "#6a6a6a", "#a03020"
 _MARGIN, _PANEL, _HEIGHT, _SIDE, _GAP, _TICKS, _HEADING = 0.35, 6.6, 2.75, 1.5, 0.12, 0.15, 0.5
 """The page in inches: its margin, a panel's width and height, a picture's side, the gap to the next, room for
@@ -45,19 +45,19 @@ numbers at an axis, the heading of a shelf.
 
 
 @dataclass
-class Ways:
+class Traces:
     """What happened in the episodes of several tasks: places on the plane, or numbers over the steps."""
 
-    who: str
-    of: str
-    """What is told: "x, y" (on the plane), "x" or "return so far" (over the steps)."""
+    policy: str
+    quantity: str
+    """What the lines show: "x, y" (on the plane), "x" or "return so far" (over the steps)."""
     lines: list[NDArray[np.float64]]
-    """One for each task: [steps + 1, 2] or [steps + 1]."""
+    """A line for each task: [steps + 1, 2] or [steps + 1]."""
 
 
 @dataclass
 class Panel:
-    """What the page says and shows of one family."""
+    """The texts and pictures of one family."""
 
     name: str
     shelf: Shelf
@@ -65,7 +65,7 @@ class Panel:
     line: str
     facts: str = ""
     pictures: list[tuple[str, NDArray[np.uint8]]] = field(default_factory=list)
-    ways: list[Ways] = field(default_factory=list)
+    traces: list[Traces] = field(default_factory=list)
     note: str = ""
     """Why there is no picture."""
 
@@ -86,18 +86,18 @@ def panel_of(name: str, longest: int = 10_000) -> Panel:
         scripted = type(family).oracle_action is not TaskFamily.oracle_action
         longest = min(longest, family.config.max_episode_steps)
         if isinstance(family.spec.action_space, spaces.Box):
-            panel.ways = [
-                _ways(family, tasks, oracle, longest) for oracle in ((True, False) if scripted else (False,))
-            ]
+            policies = (True, False) if scripted else (False,)
+            panel.traces = [_traces(family, tasks, oracle, longest) for oracle in policies]
     except (OptionError, ImportError) as error:
         panel.note = f"Cannot be built here: {error}"
         return panel
     panel.facts = _facts(family)
     try:
-        panel.pictures = _pictures(family, tasks[:1], scripted, longest, PICTURES - len(panel.ways))
-    except RuntimeError as error:  # no OpenGL, a library that draws is missing, or the family draws nothing
+        panel.pictures = _pictures(family, tasks[:1], scripted, longest, PICTURES - len(panel.traces))
+    except RuntimeError as error:
+        # There is no OpenGL, a library that draws is missing, or the family draws nothing.
         panel.note = f"No picture: {error}"
-        panel.ways = panel.ways or [_ways(family, tasks, scripted, longest)]
+        panel.traces = panel.traces or [_traces(family, tasks, scripted, longest)]
     return panel
 
 
@@ -106,9 +106,8 @@ def _facts(family: TaskFamily) -> str:
     words = [f"k={family.config.max_rollouts_per_task}, H={family.config.max_episode_steps}"]
     if reference is not None:
         known = {"oracle": reference.oracle, "random": reference.random}
-        words.append(
-            "returns: " + ", ".join(f"{who} {value:g}" for who, value in known.items() if value is not None)
-        )
+        returns = [f"{policy} {value:g}" for policy, value in known.items() if value is not None]
+        words.append(f"returns: {', '.join(returns)}")
     return "   ".join(words)
 
 
@@ -117,10 +116,11 @@ def _play(
     tasks: NDArray[np.float64],
     oracle: bool,
     longest: int,
-    look: Callable[[int, Shard, Rows], None],
+    on_row: Callable[[int, Shard, Rows], None],
 ) -> None:
-    """Play the first episode of each task until task 0 has ended; `look(step, shard, rows)` at every row. A
-    slot that ended is left alone.
+    """Play the first episode of each task, and call `on_row(step, shard, rows)` at every row.
+
+    A slot whose episode has ended is not stepped any more.
     """
     count = len(tasks)
     shard, rows, rng = family.make_shard(count), Layout(family.spec).allocate(count), np.random.default_rng(0)
@@ -128,16 +128,15 @@ def _play(
     try:
         going = np.arange(count)
         shard.reset(going, tasks, rng.integers(2**63, size=count).astype(np.uint64))
-        look(0, shard, rows)
+        on_row(0, shard, rows)
         for step in range(1, longest + 1):
-            actions = (
-                family.oracle_action(rows.obs, tasks, rows.info)
-                if oracle
-                else uniform_actions(rng, family.spec.action_space, count)
-            )
+            if oracle:
+                actions = family.oracle_action(rows.obs, tasks, rows.info)
+            else:
+                actions = uniform_actions(rng, family.spec.action_space, count)
             rows.reward[:] = 0.0
             shard.step(going, actions[going])
-            look(step, shard, rows)
+            on_row(step, shard, rows)
             going = going[~rows.ended[going]]
             if not len(going):
                 break
@@ -160,21 +159,22 @@ def _pictures(
 
     def draw(step: int, shard: Shard, rows: Rows) -> None:
         if step in wanted:
-            pictures.append((f"{who}, step {step}" if step == 0 else f"step {step}", shard.render(0).copy()))
+            caption = f"{policy}, step 0" if step == 0 else f"step {step}"
+            pictures.append((caption, shard.render(0).copy()))
 
     _play(family, task, oracle, longest, measure)
-    who = "oracle" if oracle else "random"
+    policy = "oracle" if oracle else "random"
     wanted = set(np.linspace(0, solved or length, count).round().astype(int).tolist())
     _play(family, task, oracle, longest, draw)
     return pictures
 
 
-def _ways(family: TaskFamily, tasks: NDArray[np.float64], oracle: bool, longest: int) -> Ways:
-    told, place = _places(family)
+def _traces(family: TaskFamily, tasks: NDArray[np.float64], oracle: bool, longest: int) -> Traces:
+    quantity, place = _places(family)
     ended, total = np.zeros(len(tasks), np.bool_), np.zeros(len(tasks))
     lines: list[list[Any]] = [[] for _ in tasks]
 
-    def look(step: int, shard: Shard, rows: Rows) -> None:
+    def on_row(step: int, shard: Shard, rows: Rows) -> None:
         nonlocal ended
         total[:] += rows.reward
         places = total.copy() if place is None else place(rows)
@@ -182,12 +182,13 @@ def _ways(family: TaskFamily, tasks: NDArray[np.float64], oracle: bool, longest:
             lines[line].append(places[line])
         ended = rows.ended.copy()
 
-    _play(family, tasks, oracle, longest, look)
-    return Ways("oracle" if oracle else "random", told, [np.array(line, np.float64) for line in lines])
+    _play(family, tasks, oracle, longest, on_row)
+    policy = "oracle" if oracle else "random"
+    return Traces(policy, quantity, [np.array(line, np.float64) for line in lines])
 
 
 def _places(family: TaskFamily) -> tuple[str, Callable[[Rows], NDArray[Any]] | None]:
-    """What the family tells of where it is, and how to read it."""
+    """Which positions the family reports, and how to read them; none where it reports no position."""
     names, space = family.spec.info_names, family.spec.obs_space
     if "x" in names:
         x = names.index("x")
@@ -195,13 +196,10 @@ def _places(family: TaskFamily) -> tuple[str, Callable[[Rows], NDArray[Any]] | N
             return "x", lambda rows: rows.info[:, x].copy()
         y = names.index("y")
         return "x, y", lambda rows: rows.info[:, [x, y]]
-    if (
-        family.shelf is Shelf.toy
-        and isinstance(space, spaces.Box)
-        and len(space.shape) == 1
-        and space.shape[0] >= 2
-    ):
-        return "x, y", lambda rows: rows.obs[:, :2].copy()  # pyright: ignore[reportArgumentType, reportCallIssue] - a Box, not a Dict
+    on_plane = isinstance(space, spaces.Box) and len(space.shape) == 1 and space.shape[0] >= 2
+    if family.shelf is Shelf.toy and on_plane:
+        # The observation is an array here, since its space is a Box.
+        return "x, y", lambda rows: rows.obs[:, :2].copy()  # pyright: ignore[reportArgumentType, reportCallIssue]
     return "return so far", None
 
 
@@ -209,7 +207,7 @@ def _places(family: TaskFamily) -> tuple[str, Callable[[Rows], NDArray[Any]] | N
 
 
 def draw_page(panels: Iterable[Panel]) -> Figure:
-    """All panels, by shelf."""
+    """Draw all panels on one page, shelf by shelf."""
     # Imported here, so that the families can be imported without waiting for matplotlib.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -258,18 +256,16 @@ def _draw_panel(figure: Figure, panel: Panel, left: float, top: float) -> None:
         drawn.imshow(picture, interpolation="nearest" if max(picture.shape) < 100 else "antialiased")
         drawn.set_axis_off()
         drawn.set_title(caption, fontsize=8, color=_QUIET, pad=2)
-    for place, ways in enumerate(panel.ways, start=PICTURES - len(panel.ways)):
-        _draw_ways(axes(place * (_SIDE + _GAP) + _TICKS, 0.0, _SIDE - _TICKS), ways)
+    for place, traces in enumerate(panel.traces, start=PICTURES - len(panel.traces)):
+        _draw_traces(axes(place * (_SIDE + _GAP) + _TICKS, 0.0, _SIDE - _TICKS), traces)
     if panel.note:
-        wide = 96 if not panel.ways else 24 * (PICTURES - len(panel.ways)) - 6
+        wide = 96 if not panel.traces else 24 * (PICTURES - len(panel.traces)) - 6
         words("\n".join(textwrap.wrap(panel.note, wide)[:9]), 0.0, 0.75, fontsize=8.5, color=_ALARM)
 
 
 def _spots(panel: Panel) -> list[tuple[float, float, float, float]]:
-    """(x, y, width, height) for each picture, side by side, or in rows where they are wide, so that they are
-    as large as can be.
-    """
-    count, room = len(panel.pictures), (PICTURES - len(panel.ways)) * (_SIDE + _GAP) - _GAP
+    """(x, y, width, height) of each picture: in as many rows as make the pictures largest."""
+    count, room = len(panel.pictures), (PICTURES - len(panel.traces)) * (_SIDE + _GAP) - _GAP
     if not count:
         return []
     shape = panel.pictures[0][1].shape
@@ -287,8 +283,8 @@ def _spots(panel: Panel) -> list[tuple[float, float, float, float]]:
     ]
 
 
-def _draw_ways(panel: Axes, ways: Ways) -> None:
-    for number, line in enumerate(ways.lines):
+def _draw_traces(panel: Axes, traces: Traces) -> None:
+    for number, line in enumerate(traces.lines):
         colour = f"C{number}"
         if line.ndim == 2:
             panel.plot(line[:, 0], line[:, 1], color=colour, linewidth=1, alpha=0.8)
@@ -296,9 +292,9 @@ def _draw_ways(panel: Axes, ways: Ways) -> None:
             panel.plot(*line[-1], "x", color=colour, markersize=4.5)
         else:
             panel.plot(np.arange(len(line)), line, color=colour, linewidth=1, alpha=0.8)
-    if ways.lines[0].ndim == 2:
+    if traces.lines[0].ndim == 2:
         panel.set_aspect("equal", adjustable="datalim")
-    panel.set_title(f"{ways.who}: {ways.of}", fontsize=8, color=_QUIET, pad=2)
+    panel.set_title(f"{traces.policy}: {traces.quantity}", fontsize=8, color=_QUIET, pad=2)
     panel.tick_params(labelsize=6, colors=_QUIET, length=2, pad=1)
     panel.locator_params(nbins=4)
     for spine in panel.spines.values():
@@ -323,10 +319,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         began = time.perf_counter()
         panel = panel_of(name)
         panels.append(panel)
-        print(
-            f"{number}/{len(names)} {name}: {panel.note or f'{time.perf_counter() - began:.1f} s'}",
-            flush=True,
-        )
+        took = f"{time.perf_counter() - began:.1f} s"
+        print(f"{number}/{len(names)} {name}: {panel.note or took}", flush=True)
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     draw_page(panels).savefig(chosen.out, format="png")
     print(f"Drawn: {chosen.out}")

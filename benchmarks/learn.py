@@ -344,9 +344,8 @@ def main() -> None:
     for seed in [] if asked.show else asked.seeds:
         for name, recipe in recipes.items():
             run = play_recipe(name, recipe, seed, asked, console)
-            runs = store_runs(
-                asked.results, [run]
-            )  # after each: hours of recording must not hang on the last of them
+            # Stored after each run: hours of recording must not hang on the last one.
+            runs = store_runs(asked.results, [run])
             mine.append(run.name)
     console.print(table_of([run for run in runs.values() if run.name in mine or asked.show]))
 

@@ -29,9 +29,7 @@ RESULTS = Path(__file__).parent / "results" / "scores.json"
 def returns_of(
     family: TaskFamily, tasks: NDArray[np.float64], *, oracle: bool, seed: int = 0
 ) -> NDArray[np.float64]:
-    """[n] the returns of the first episode of each task, of the oracle or of uniform actions; nothing counts
-    after an end.
-    """
+    """[n] the returns of the first episode of each task, by the oracle or by uniform actions."""
     rng, n = np.random.default_rng(seed), len(tasks)
     shard, layout = family.make_shard(n, 1), Layout(family.spec)
     rows = layout.allocate(n)
@@ -39,11 +37,10 @@ def returns_of(
     shard.reset(np.arange(n), tasks, rng.integers(2**63, size=n).astype(np.uint64))
     total, going = np.zeros(n), np.arange(n)
     for _ in range(family.config.max_episode_steps):
-        actions = (
-            family.oracle_action(rows.obs, tasks, rows.info)
-            if oracle
-            else uniform_actions(rng, family.spec.action_space, n)
-        )
+        if oracle:
+            actions = family.oracle_action(rows.obs, tasks, rows.info)
+        else:
+            actions = uniform_actions(rng, family.spec.action_space, n)
         shard.step(going, actions[going])
         total[going] += rows.reward[going]
         going = going[~rows.terminated[going]]
@@ -54,36 +51,44 @@ def returns_of(
 
 
 def scores_of(family: TaskFamily, reference: Reference) -> dict[str, Any]:
-    """Both scores with their standard errors, measured as the reference says that its own were."""
+    """Both scores with their standard errors, over the tasks and the seed that the reference names."""
     tasks = family.sample_tasks(np.random.default_rng(reference.seed), reference.tasks, "test")
     found: dict[str, Any] = {
         "version": type(family).version,
         "tasks": reference.tasks,
         "seed": reference.seed,
     }
-    for name, told in (("oracle", reference.oracle), ("random", reference.random)):
-        if told is not None:
+    for name, reported in (("oracle", reference.oracle), ("random", reference.random)):
+        if reported is not None:
             returns = returns_of(family, tasks, oracle=name == "oracle", seed=reference.seed)
             found[name] = {
                 "mean": float(returns.mean()),
                 "error": float(returns.std() / math.sqrt(len(returns))),
-                "reported": told,
+                "reported": reported,
             }
     return found
 
 
-def known(name: str) -> str:
-    """The same name, if a family has it."""
+def family_name(name: str) -> str:
+    """Refuse a name that no family has; an argparse type."""
     if name not in FAMILIES:
         raise argparse.ArgumentTypeError(f"there is no family {name}.{nearest(name, FAMILIES)}")
     return name
+
+
+def _score_text(score: dict[str, float] | None) -> str:
+    return "none" if score is None else f"{score['mean']:12.3f} ± {score['error']:.3f}"
 
 
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "names", nargs="*", metavar="FAMILY", type=known, help="families; default: all but third-party ones"
+        "names",
+        nargs="*",
+        metavar="FAMILY",
+        type=family_name,
+        help="families; default: all but third-party ones",
     )
     names = parser.parse_args().names or [
         name for name, kind in FAMILIES.items() if kind.shelf is not Shelf.third_party
@@ -97,10 +102,7 @@ def main() -> None:
             print(f"{name:24}reports no reference for its default settings")
             continue
         one = found[name] = scores_of(family, reference)
-        cells = [
-            f"{one[who]['mean']:12.3f} ± {one[who]['error']:.3f}" if who in one else "none"
-            for who in ("oracle", "random")
-        ]
+        cells = [_score_text(one.get(policy)) for policy in ("oracle", "random")]
         print(
             f"{name:24}{cells[0]:>20}{cells[1]:>20}{one['tasks']:9}  {reference.oracle}, {reference.random}"
         )

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from benchmarks.parts.machine import facts, on_every_core, write
 from benchmarks.parts.targets import met_text
-from benchmarks.scores import known
+from benchmarks.scores import family_name
 from envs.base import Layout, Shelf, TaskFamily, uniform_actions
 from envs.meta import FAMILIES
 from envs.meta.locomotion.mujoco_shard import MujocoShard, mujoco_module
@@ -193,7 +193,11 @@ def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "names", nargs="*", metavar="FAMILY", type=known, help="families; default: all but third-party ones"
+        "names",
+        nargs="*",
+        metavar="FAMILY",
+        type=family_name,
+        help="families; default: all but third-party ones",
     )
     parser.add_argument("--slots", nargs="+", type=int, default=list(SLOTS))
     parser.add_argument("--seconds", type=float, default=0.5, help="of every measurement")

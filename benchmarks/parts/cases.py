@@ -57,12 +57,10 @@ class Table:
     @property
     def title(self) -> str:
         """Its heading."""
-        who = (
-            "the same GRU-128 policy acting in every row, rows kept"
-            if self.mode == ACTING
-            else "constant actions, nothing kept"
-        )
-        return f"{self.case.title}, N = {self.slots}, {who}"
+        actions = "constant actions, nothing kept"
+        if self.mode == ACTING:
+            actions = "the same GRU-128 policy acting in every row, rows kept"
+        return f"{self.case.title}, N = {self.slots}, {actions}"
 
 
 def toy_family(cpu_s: float = 0.0, wait_s: float = 0.0, coroutines: bool = False) -> TaskFamily:

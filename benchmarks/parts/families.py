@@ -54,10 +54,10 @@ class Cheetah(TaskFamily):
         return split_choices(rng, n, (-1.0, 1.0), split)[:, None]
 
     def make_shard(self, num_slots: int, threads: int = 1) -> Shard:
-        return CheetahShard(num_slots, threads)
+        return BareCheetahShard(num_slots, threads)
 
 
-class CheetahShard(MujocoShard):
+class BareCheetahShard(MujocoShard):
     """Slots of HalfCheetah."""
 
     def __init__(self, num_slots: int, threads: int) -> None:

@@ -91,7 +91,7 @@ def expected_seconds(table: Table, seconds: float, repeats: int, only: str) -> f
 def measure_table(
     table: Table, seconds: float, repeats: int, only: str, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Everything about one table, as plain data; a row that fails says so and stops nobody else."""
+    """Measure one table, as plain data; a row that fails is reported and stops no other row."""
     family = table.case.family()
     agent = make_agent(family) if table.mode == ACTING else None
     replay = make_replay(family, table.slots) if agent is not None else None
@@ -134,31 +134,33 @@ def _take_turns(
     env, shares, inference = list[float](), list[float](), list[float]()
     for turn in range(repeats):
         start = perf_counter()
-        bare, share = (
-            (table.case.wait_s, 1.0)
-            if table.case.wait_s
-            else env_seconds(table.case.name, states, seconds / 2)
-        )
+        # What a round cannot do without: the bare environment, and the policy where one acts.
+        bare, share = table.case.wait_s, 1.0
+        if not table.case.wait_s:
+            bare, share = env_seconds(table.case.name, states, seconds / 2)
         env.append(bare)
         shares.append(share)
-        inference.append(
-            0.0 if agent is None else inference_seconds(agent, table.case.family(), table.slots, seconds / 4)
-        )
+        acting = 0.0
+        if agent is not None:
+            acting = inference_seconds(agent, table.case.family(), table.slots, seconds / 4)
+        inference.append(acting)
         for row in rows:
             if row.name not in failed:
                 _guarded(row, failed, lambda row=row: _turn(running[row.name], rates[row.name], seconds))
         say(f"  {table.key}: turn {turn + 1} of {repeats} took {perf_counter() - start:.0f} s")
     step, act = statistics.median(env), statistics.median(inference)
+    limit = available_cores() / (step + act)
+    limit_is = "cores / (CPU s of the bare env-step + CPU s of inference per env-step)"
+    if table.case.wait_s:
+        limit, limit_is = table.slots / step, "slots / latency"
     return {
         "title": table.title,
         "slots": table.slots,
         "env_us": step * 1e6,
         "inference_us": act * 1e6,
         "share_of_cores": min(shares),
-        "limit": table.slots / step if table.case.wait_s else available_cores() / (step + act),
-        "limit_is": "slots / latency"
-        if table.case.wait_s
-        else "cores / (CPU s of the bare env-step + CPU s of inference per env-step)",
+        "limit": limit,
+        "limit_is": limit_is,
         "env_steps_per_s": {
             name: statistics.median(values) for name, values in rates.items() if values and name not in failed
         },
@@ -172,7 +174,7 @@ def _turn(running: Running, rates: list[float], seconds: float) -> None:
 
 
 def _guarded(row: Row, failed: dict[str, str], call: Callable[[], object]) -> None:
-    """Do it; what goes wrong is written down."""
+    """Make the call, and write down what goes wrong as the failure of this row."""
     try:
         call()
     except ModuleNotFoundError as error:
@@ -180,9 +182,8 @@ def _guarded(row: Row, failed: dict[str, str], call: Callable[[], object]) -> No
         failed[row.name] = f"not installed ({error.name}): pip install .[peers]" if peer else str(error)
     except Exception as error:  # noqa: BLE001 - a library that breaks is a line in the table
         traceback.print_exc()
-        failed[row.name] = (
-            f"failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        )
+        first_line = str(error).partition("\n")[0]
+        failed[row.name] = f"failed: {type(error).__name__}: {first_line}"
 
 
 def visited_states(table: Table, agent: Agent) -> NDArray[np.float64]:

@@ -55,7 +55,7 @@ class Trunk(nn.Module):
         return self.gru(torch.cat(parts, -1))[0]
 
 
-class Actor(nn.Module):
+class PlainActor(nn.Module):
     """Memory, shortcut, and a tanh-Gaussian."""
 
     def __init__(self, obs: int, action: int, hidden: int) -> None:
@@ -91,7 +91,7 @@ class PlainSAC:
     """Five recurrent passes an update: next actions, targets, values, actions, and values of those."""
 
     def __init__(self, obs: int, action: int, hidden: int = 128) -> None:
-        self.actor, self.critic = Actor(obs, action, hidden), Critic(obs, action, hidden)
+        self.actor, self.critic = PlainActor(obs, action, hidden), Critic(obs, action, hidden)
         self.target = deepcopy(self.critic).requires_grad_(False)
         self.log_alpha = torch.zeros(1, requires_grad=True)
         self.optimizers = [

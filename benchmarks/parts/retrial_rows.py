@@ -1,4 +1,4 @@
-"""Retrial's rows: every backend through the product's own wave loop, and where a round's time goes there."""
+"""Retrial's rows of a table: every backend through the product's own wave loop, and where its time goes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from utils.seeding import Phase
 from utils.stopwatch import Stopwatch
 
 TRIALS_PER_SLOT = 25
-"""Long waves: at the end of one fewer and fewer slots have a trial left."""
+"""Waves are long, since at the end of a wave fewer and fewer slots have a trial left."""
 WARM_UP_S = 0.3
 MANY_PROCESSES, MANY_THREADS = 200, 64
 
@@ -97,11 +97,8 @@ class Bench:
         if setting.backend == "auto":
             act = act_once(agent, family, table.slots) if agent is not None else None
             choice = choose(family, config, table.slots, act=act)
-            config, workers, self.note = (
-                choice.backend,
-                choice.num_workers,
-                f"{choice.reason} ({choice.num_workers} workers)",
-            )
+            config, workers = choice.backend, choice.num_workers
+            self.note = f"{choice.reason} ({choice.num_workers} workers)"
         self.backend, self.workers = config.name, workers
         self.manager = ParallelEnvManager(
             TimedFamily(family) if timed else family,
@@ -214,11 +211,11 @@ class _Phases:
         times: NDArray[np.int64],
         rows: Rows,
         slots: NDArray[np.int64],
-        *said: Any,
+        *chosen: Any,
     ) -> None:
         self.stamps.append(rows.info[slots, -len(STAMPS) :])
         if self.inner is not None:
-            self.inner.write(trials, times, rows, slots, *said)
+            self.inner.write(trials, times, rows, slots, *chosen)
 
     def commit(self, lengths: NDArray[np.int64]) -> None:
         if self.inner is not None:
@@ -270,8 +267,9 @@ def breakdown(
 
 
 def _merged(rounds: list[NDArray[np.float64]], bench: Bench) -> list[tuple[float, float, float]]:
-    """(begin, end, busy seconds) of the stretches in which environments worked: a round each, unless those of
-    two groups overlap.
+    """(begin, end, busy seconds) of the stretches in which environments worked.
+
+    A stretch is a round, or the rounds of two groups that overlap.
     """
     found: list[tuple[float, float, float]] = []
     for first, last, busy in sorted(
@@ -285,7 +283,7 @@ def _merged(rounds: list[NDArray[np.float64]], bench: Bench) -> list[tuple[float
 
 
 def _busy(stamps: NDArray[np.float64], bench: Bench) -> float:
-    """Seconds that the environments needed for one round, spread evenly over the lanes that there are."""
+    """Seconds that the environments needed for one round, spread evenly over what steps them."""
     _, own = np.unique(stamps[:, 0], return_index=True)  # slots that were stepped by one call have one stamp
     wall, cpu = (stamps[own, 1] - stamps[own, 0]).sum(), stamps[own, 2].sum()
     if bench.setting.coroutines:
@@ -296,9 +294,9 @@ def _busy(stamps: NDArray[np.float64], bench: Bench) -> float:
 
 
 def _record_calls(manager: ParallelEnvManager) -> list[tuple[float, float]]:
-    """From now on, when each call to the backend began and ended."""
+    """Record from now on when each call to the backend begins and ends."""
     calls: list[tuple[float, float]] = []
-    backend: Any = manager._backend  # nobody else needs to get between the two
+    backend: Any = manager._backend  # the product has no door here, since only a profile needs one
 
     def recorded(call: Callable[..., Any]) -> Callable[..., Any]:
         def record(*args: Any) -> Any:
@@ -315,7 +313,7 @@ def _record_calls(manager: ParallelEnvManager) -> list[tuple[float, float]]:
 
 
 class _Elapsed:
-    """How much of any stretch of time was inside these intervals."""
+    """How much of a stretch of time lies inside some intervals."""
 
     def __init__(self, intervals: list[tuple[float, float]], begin: float, end: float) -> None:
         edges = np.clip(np.array(intervals).reshape(-1, 2), begin, end)

@@ -1,6 +1,4 @@
-"""Environments that say when they were stepped: three more infos in every row, for a profile of a backend;
-imports no torch.
-"""
+"""Environments that report when they were stepped, for the profile of a backend; imports no torch."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from envs.async_shard import AsyncShard
 from envs.base import Rows, Shard, TaskFamily
 
 STAMPS = ("begin", "end", "cpu")
-"""The added infos: clock readings around the call that made the row, and the seconds of CPU that its thread
-took for it.
-"""
+"""The added infos: the clock before and after the call that made the row, and its CPU seconds."""
 
 
 class TimedFamily(TaskFamily):
@@ -38,7 +34,7 @@ class TimedFamily(TaskFamily):
 
 
 def _own(rows: Rows) -> Rows:
-    """The rows as the family knows them."""
+    """The rows without the added infos, as the family knows them."""
     return replace(rows, info=rows.info[:, : -len(STAMPS)])
 
 
@@ -67,7 +63,7 @@ class TimedShard(Shard):
 
 
 class TimedAsyncShard(AsyncShard):
-    """Stamps the row of every coroutine; what its CPU was cannot be known."""
+    """Stamps the row of every coroutine, whose CPU time cannot be known."""
 
     def __init__(self, inner: AsyncShard) -> None:
         self._inner = inner

@@ -113,7 +113,7 @@ def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]):
 def test_every_family_of_the_registry_gets_its_panel(name: str):
     panel = panel_of(name, longest=2)
     assert (panel.shelf, panel.version) == (FAMILIES[name].shelf, FAMILIES[name].version)
-    assert panel.note or len(panel.pictures) + len(panel.ways) >= 2
+    assert panel.note or len(panel.pictures) + len(panel.traces) >= 2
     said = texts(draw_page([panel]))
     assert name in said and panel.shelf.value in said and f"v{panel.version}" in said
 
@@ -128,7 +128,7 @@ def test_the_page_says_who_it_is_and_shows_what_happened(drifter: None):
     )
     assert [caption for caption, _ in panel.pictures] == ["random, step 0", "step 1", "step 2"]
     assert [int(picture[0, 0, 0]) for _, picture in panel.pictures] == [2, 1, 0]
-    (ways,) = panel.ways
+    (ways,) = panel.traces
     assert [line.tolist() for line in ways.lines] == [
         [float(step) for step in range(end + 1)] for end in (2, 3, 4, 5, 6, 6)
     ]
@@ -139,8 +139,8 @@ def test_the_page_says_who_it_is_and_shows_what_happened(drifter: None):
 
 
 def test_places_on_the_plane_are_drawn_for_oracle_and_random():
-    oracle, random = panel_of("Wind", longest=9).ways
-    assert (oracle.who, random.who, oracle.of) == ("oracle", "random", "x, y")
+    oracle, random = panel_of("Wind", longest=9).traces
+    assert (oracle.policy, random.policy, oracle.quantity) == ("oracle", "random", "x, y")
     assert [line.shape for line in oracle.lines] == [(10, 2)] * 6
     assert not any(line[0].any() for line in oracle.lines), "Wind starts at (0, 0)"
 
@@ -150,7 +150,7 @@ def test_where_rendering_raises_the_page_says_why_and_draws_what_happened(
 ):
     monkeypatch.setattr(Drifter, "broken", "OpenGL cannot be used here; set MUJOCO_GL=egl")
     panel = panel_of("Drifter")
-    assert not panel.pictures and len(panel.ways) == 1
+    assert not panel.pictures and len(panel.traces) == 1
     figure = draw_page([panel])
     assert "No picture: OpenGL cannot be used here; set MUJOCO_GL=egl" in texts(figure)
     assert len(figure.axes) == 1
@@ -159,7 +159,7 @@ def test_where_rendering_raises_the_page_says_why_and_draws_what_happened(
 def test_a_family_that_cannot_be_built_says_so(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(FAMILIES, "Missing", Missing)
     panel = panel_of("Missing")
-    assert not panel.pictures and not panel.ways
+    assert not panel.pictures and not panel.traces
     assert "Cannot be built here: Missing needs the package nowhere." in texts(draw_page([panel]))
 
 
