@@ -27,9 +27,8 @@ from policies.agents.base import (
     Precision,
 )
 from policies.agents.branches import Branch, MarkovBranch, MemoryBranch
-from policies.agents.conditioning import HeadSizes
 from policies.agents.encoders import Encoder, encoder_of, mask_of, readable_parts
-from policies.agents.heads import PolicyHead
+from policies.agents.heads import HeadSizes, PolicyHead
 from policies.agents.normalisation import Normaliser
 from policies.agents.task_inference import TaskInference, check_decodable
 from policies.memory.base import State
@@ -228,7 +227,7 @@ def _network(
         branch = MemoryBranch(spec, encoder.out_dim, actions) if remembers else MarkovBranch()
         inference = TaskInference.of(config, branch.out_dim, encoder.out_dim, actions)
     sizes = HeadSizes(
-        features=branch.out_dim if inference is None else inference.out_dim,
+        context=branch.out_dim if inference is None else inference.out_dim,
         obs=encoder.out_dim,
         action=actions.dim,
         shortcut=config.shortcut_embedding,

@@ -15,6 +15,7 @@ from torch import Tensor
 from buffers.base import Obs
 from envs.base import ActionSpace
 from policies.memory.base import Memory, MemoryConfig, State
+from policies.nn.mlp import Activation
 from utils.options import OnlyIf, option
 
 NOTHING_TO_SHARE = (
@@ -50,13 +51,6 @@ class Encoders(Enum):
 
     separate = "separate"
     shared = "shared"
-
-
-class Activation(Enum):
-    """What stands between the layers of a head."""
-
-    relu = "relu"
-    tanh = "tanh"
 
 
 class Precision(Enum):

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from buffers.base import Batch
 from policies.agents.actions import Actions
 from policies.agents.base import AgentSpec, Inputs, PolicyRows
-from policies.agents.conditioning import linear_parameters
 from policies.agents.normalisation import farthest_reward
 from policies.memory.base import State
 from policies.nn.dense import dense
+from policies.nn.mlp import linear_parameters
 
 
 class Branch(nn.Module, ABC):

@@ -1,80 +1,152 @@
-"""Heads: from what is remembered and the current row to a distribution over actions or to values."""
+"""Heads: from the features of a row to a distribution over actions, or to values."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import log
 
 import torch
 from torch import Tensor, nn
 
 from policies.agents.actions import Actions, Choices
-from policies.agents.base import Distribution, Features
-from policies.agents.conditioning import HeadSizes, Join, net_of
+from policies.agents.base import Conditioning, Distribution, Features
+from policies.agents.conditioning import FiLM, Hypernetwork
 from policies.agents.distributions import EpsilonGreedy, Gaussian, Noisy
+from policies.nn.dense import dense
+from policies.nn.mlp import MLP, Activation, linear_parameters
 
 
-class PolicyHead(nn.Module):
+@dataclass(frozen=True)
+class HeadSizes:
+    """The numbers that a head reads, and the shape of its networks."""
+
+    context: int
+    """0 beside a Markov branch."""
+    obs: int
+    action: int
+    shortcut: int
+    hidden: Sequence[int]
+    activation: Activation = Activation.relu
+    conditioning: Conditioning = Conditioning.concatenate
+    """It matters where there is a context."""
+    hyper: int = 0
+    """Numbers to which a hypernetwork reduces the context; 0 leaves the context as it is."""
+    bf16: bool = False
+    """Hidden layers of an MLP compute many rows in bfloat16."""
+
+
+class Head(nn.Module):
+    """The networks of a head, all of one shape and with the same inputs: the context and the current row.
+
+    Beside a memory the current row takes a shortcut past it, through an embedding. Without a memory the row is
+    read as it is, and there is no context. An embedding of size 0 leaves the observation out.
+    """
+
+    def __init__(
+        self,
+        sizes: HeadSizes,
+        out_dim: int,
+        *,
+        networks: int = 1,
+        with_action: bool = False,
+        last_gain: float | None = None,
+    ) -> None:
+        super().__init__()
+        has_context = sizes.context > 0
+        self._reads_obs = not has_context or sizes.shortcut > 0
+        row = sizes.obs * self._reads_obs + sizes.action * with_action
+        self.embed = nn.ModuleList()
+        if has_context and sizes.shortcut > 0:
+            self.embed.append(nn.Linear(row, sizes.shortcut))
+            row = sizes.shortcut
+        self._embedding = linear_parameters(self.embed)
+
+        # Two separate inputs for a network that the context changes, or else one: (context, row).
+        self._separate = has_context and sizes.conditioning is not Conditioning.concatenate
+        in_dim = row if self._separate else row + sizes.context
+
+        def network() -> nn.Module:
+            mlp = MLP(in_dim, sizes.hidden, out_dim, sizes.activation, last_gain, bf16=sizes.bf16)
+            if not self._separate:
+                return mlp
+            if sizes.conditioning is Conditioning.film:
+                return FiLM(mlp, sizes.context)
+            return Hypernetwork(mlp, sizes.context, sizes.hyper)
+
+        self.nets = nn.ModuleList([network() for _ in range(networks)])
+
+    def outputs(self, features: Features, action: Tensor | None = None) -> list[Tensor]:
+        """What each network gives for rows [..., F], [..., out_dim]; critics of vectors read the action too."""
+        row = features.obs if self._reads_obs else features.obs[..., :0]
+        if action is not None:
+            row = torch.cat([row, action], -1)
+        for weight, bias in self._embedding:
+            row = dense(row, weight, bias, "relu")
+        if self._separate:
+            return [net(row, features.context) for net in self.nets]
+        # The inputs are put together once for all networks of an ensemble.
+        inputs = torch.cat([features.context, row], -1)
+        return [net(inputs) for net in self.nets]
+
+
+class PolicyHead(Head):
     """A distribution over actions, of the kind of the action space."""
 
     def __init__(self, sizes: HeadSizes, actions: Actions, *, last_gain: float | None = None) -> None:
-        super().__init__()
+        super().__init__(sizes, actions.outputs, last_gain=last_gain)
         self._actions = actions
-        self.join = Join(sizes, with_action=False)
-        self.net = net_of(sizes, self.join, actions.outputs, last_gain)
 
-    def forward(self, seen: Features) -> Distribution:
+    def forward(self, features: Features) -> Distribution:
         """The policy at rows [..., F]."""
-        return self._actions.distribution(self.net(*self.join(seen)), seen.mask)
+        (outputs,) = self.outputs(features)
+        return self._actions.distribution(outputs, features.mask)
 
 
-class GaussianHead(nn.Module):
-    """A Gaussian over actions: the mean is a function of the row, the deviation a parameter."""
+class GaussianHead(Head):
+    """A Gaussian over actions: the mean is a function of the row, the deviation is a parameter."""
 
     def __init__(self, sizes: HeadSizes, deviation: float = 1.0) -> None:
-        super().__init__()
-        self.join = Join(sizes, with_action=False)
-        self.net = net_of(sizes, self.join, sizes.action, last_gain=0.01)
+        # A last layer near zero makes all first means nearly 0 (gain 0.01; Engstrom et al. 2020).
+        super().__init__(sizes, sizes.action, last_gain=0.01)
         self.log_std = nn.Parameter(torch.full((sizes.action,), log(deviation)))
 
-    def forward(self, seen: Features) -> Gaussian:
+    def forward(self, features: Features) -> Gaussian:
         """The policy at rows [..., F]."""
-        return Gaussian(self.net(*self.join(seen)), self.log_std)
+        (mean,) = self.outputs(features)
+        return Gaussian(mean, self.log_std)
 
 
-class ValueHead(nn.Module):
+class ValueHead(Head):
     """One estimate of V(h, s)."""
 
     def __init__(self, sizes: HeadSizes) -> None:
-        super().__init__()
-        self.join = Join(sizes, with_action=False)
-        self.net = net_of(sizes, self.join, 1, last_gain=1.0)
+        super().__init__(sizes, 1, last_gain=1.0)
 
-    def forward(self, seen: Features) -> Tensor:
+    def forward(self, features: Features) -> Tensor:
         """[...] the estimates of rows [..., F]."""
-        return self.net(*self.join(seen)).squeeze(-1)
+        (value,) = self.outputs(features)
+        return value.squeeze(-1)
 
 
-class DeterministicHead(nn.Module):
+class DeterministicHead(Head):
     """One action in [-1, 1]^A for each row, by tanh; collecting adds noise of this deviation."""
 
     def __init__(self, sizes: HeadSizes, actions: Actions, *, deviation: float = 0.1) -> None:
-        super().__init__()
+        super().__init__(sizes, actions.dim)
         self._deviation = deviation
-        self.join = Join(sizes, with_action=False)
-        self.net = net_of(sizes, self.join, actions.dim)
 
-    def forward(self, seen: Features) -> Noisy:
+    def forward(self, features: Features) -> Noisy:
         """The policy at rows [..., F]."""
-        return Noisy(torch.tanh(self.net(*self.join(seen))), self._deviation)
+        (outputs,) = self.outputs(features)
+        return Noisy(torch.tanh(outputs), self._deviation)
 
 
 class EpsilonGreedyHead(nn.Module):
-    """A critic of choices as a policy: the action that its estimates on average value most, but with
-    probability `epsilon` any.
-    """
+    """A critic of choices as a policy: the action of the highest mean estimate, but any with `epsilon`."""
 
     epsilon: Tensor
-    """A buffer: 0-d, set by who trains the critic, and saved with the agent."""
+    """The probability of a uniform action: a 0-d buffer that the algorithm sets and the agent saves."""
 
     def __init__(self, critic: nn.Module, actions: Choices) -> None:
         super().__init__()
@@ -82,12 +154,12 @@ class EpsilonGreedyHead(nn.Module):
         self.critic = critic
         self.register_buffer("epsilon", torch.zeros(()))
 
-    def forward(self, seen: Features) -> EpsilonGreedy:
+    def forward(self, features: Features) -> EpsilonGreedy:
         """The policy at rows [..., F]."""
-        return EpsilonGreedy(self.critic(seen).mean(0), self.epsilon, self._start, seen.mask)
+        return EpsilonGreedy(self.critic(features).mean(0), self.epsilon, self._start, features.mask)
 
 
-class QHead(nn.Module):
+class QHead(Head):
     """Several estimates of Q(h, s, a), each by a network of its own.
 
     They are evaluated one after another: on a CPU a batched product of all takes 5 to 45 % longer than that,
@@ -95,25 +167,19 @@ class QHead(nn.Module):
     """
 
     def __init__(self, sizes: HeadSizes, critics: int = 2) -> None:
-        super().__init__()
-        self.join = Join(sizes, with_action=True)
-        self.nets = nn.ModuleList([net_of(sizes, self.join, 1) for _ in range(critics)])
+        super().__init__(sizes, 1, networks=critics, with_action=True)
 
-    def forward(self, seen: Features, action: Tensor) -> Tensor:
+    def forward(self, features: Features, action: Tensor) -> Tensor:
         """action [..., A] -> [critics, ...]."""
-        x = self.join(seen, action)
-        return torch.stack([net(*x).squeeze(-1) for net in self.nets])
+        return torch.stack([q.squeeze(-1) for q in self.outputs(features, action)])
 
 
-class QOfChoicesHead(nn.Module):
+class QOfChoicesHead(Head):
     """Several estimates of Q(h, s, a) for each of n actions."""
 
     def __init__(self, sizes: HeadSizes, critics: int = 2) -> None:
-        super().__init__()
-        self.join = Join(sizes, with_action=False)
-        self.nets = nn.ModuleList([net_of(sizes, self.join, sizes.action) for _ in range(critics)])
+        super().__init__(sizes, sizes.action, networks=critics)
 
-    def forward(self, seen: Features) -> Tensor:
+    def forward(self, features: Features) -> Tensor:
         """[critics, ..., n]."""
-        x = self.join(seen)
-        return torch.stack([net(*x) for net in self.nets])
+        return torch.stack(self.outputs(features))

@@ -39,9 +39,9 @@ from buffers.base import Batch
 from envs.base import ObsSpace
 from policies.agents.actions import Actions
 from policies.agents.base import AgentConfig, Decodes, Features, HeadsRead, TaskInferenceConfig, select_rows
-from policies.agents.conditioning import MLP
 from policies.agents.encoders import readable_parts
 from policies.agents.normalisation import farthest_reward
+from policies.nn.mlp import MLP
 
 
 class TaskInference(nn.Module):

@@ -17,8 +17,7 @@ from buffers.base import Batch, Needs, Sample
 from policies.agents.actions import ActionKind, Actions
 from policies.agents.agent import Agent
 from policies.agents.base import WITH_MEMORY, AgentConfig, AgentSpec, Arch, Encoders
-from policies.agents.conditioning import HeadSizes
-from policies.agents.heads import GaussianHead, PolicyHead, ValueHead
+from policies.agents.heads import GaussianHead, HeadSizes, PolicyHead, ValueHead
 from policies.algorithms.base import Algorithm, AlgorithmConfig, ReturnHorizon, optimizer_groups
 from policies.memory.base import Memory, State
 from policies.returns import advantages

@@ -225,7 +225,9 @@ def test_the_first_parameters_are_a_function_of_the_seed_and_leave_the_global_ge
     )
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(first[key], same[key]) for key in first)
-    assert not torch.equal(first["actor.head.net.layers.0.weight"], other["actor.head.net.layers.0.weight"])
+    assert not torch.equal(
+        first["actor.head.nets.0.layers.0.weight"], other["actor.head.nets.0.layers.0.weight"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,23 +13,26 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from policies.agents.actions import actions_of
-from policies.agents.base import Activation, AgentConfig, Arch, Conditioning, Features
-from policies.agents.conditioning import MLP, FiLM, Generated, HeadSizes, Hypernetwork, Join, net_of
+from policies.agents.base import AgentConfig, Arch, Conditioning, Features
+from policies.agents.conditioning import FiLM, GeneratedLayer, Hypernetwork
 from policies.agents.heads import (
     DeterministicHead,
     GaussianHead,
+    Head,
+    HeadSizes,
     PolicyHead,
     QHead,
     QOfChoicesHead,
     ValueHead,
 )
+from policies.nn.mlp import MLP, Activation
 from tests.trials import ACTION_SPACE
 
 CONDITIONS = (Conditioning.film, Conditioning.hypernetwork)
 every_condition = pytest.mark.parametrize("conditioning", CONDITIONS, ids=lambda one: one.name)
 
 CHOICES = actions_of(spaces.Discrete(2))
-HEADS: dict[str, Callable[[HeadSizes], nn.Module]] = {
+HEADS: dict[str, Callable[[HeadSizes], Head]] = {
     "policy": lambda sizes: PolicyHead(sizes, actions_of(ACTION_SPACE)),
     "choices": lambda sizes: PolicyHead(sizes, CHOICES, last_gain=0.01),
     "gaussian": GaussianHead,
@@ -44,7 +47,7 @@ every_head = pytest.mark.parametrize("name", HEADS)
 def sizes_of(conditioning: Conditioning, **changes: Any) -> HeadSizes:
     return HeadSizes(
         **{
-            "features": 5,
+            "context": 5,
             "obs": 3,
             "action": 2,
             "shortcut": 4,
@@ -60,11 +63,9 @@ def some(rows: int = 7) -> tuple[Features, Tensor]:
     return Features(torch.randn(rows, 5), torch.randn(rows, 3)), torch.randn(rows, 2)
 
 
-def outputs(head: nn.Module, seen: Features, action: Tensor) -> Tensor:
-    """[..., rows]-shaped numbers of any head, before they are a distribution."""
-    read = head.get_submodule("join")(seen, action if isinstance(head, QHead) else None)
-    nets = head.nets if isinstance(head, (QHead, QOfChoicesHead)) else [head.get_submodule("net")]
-    return torch.stack([net(*read) for net in nets])
+def outputs(head: Head, features: Features, action: Tensor) -> Tensor:
+    """[networks, rows, ...] the numbers of any head, before they are a distribution."""
+    return torch.stack(head.outputs(features, action if isinstance(head, QHead) else None))
 
 
 def bases(head: nn.Module) -> list[MLP]:
@@ -75,7 +76,7 @@ def stir(module: nn.Module, deviation: float = 1.0) -> None:
     """As if it had learned: everything that begins with zeros does no more."""
     with torch.no_grad():
         for part in module.modules():
-            if isinstance(part, (FiLM, Generated)):
+            if isinstance(part, (FiLM, GeneratedLayer)):
                 for parameter in part.parameters(recurse=False):
                     parameter.normal_(std=deviation)
 
@@ -90,7 +91,7 @@ def test_at_first_every_head_is_one_ordinary_network_of_the_current_row_whatever
     seen, action = some()
     first = outputs(head, seen, action)
     current = torch.cat([seen.obs, action], -1) if name == "q" else seen.obs
-    row = torch.relu(head.get_submodule("join.embed.0")(current))
+    row = torch.relu(head.embed[0](current))
     assert torch.equal(first, torch.stack([base(row) for base in bases(head)]))
     assert torch.equal(first, outputs(head, seen._replace(context=100 * torch.randn(7, 5)), action))
     assert not torch.equal(first, outputs(head, seen._replace(obs=seen.obs + 1), action))
@@ -109,7 +110,7 @@ def test_beside_nothing_that_is_remembered_all_are_the_same_plain_network(name: 
     values = []
     for conditioning in Conditioning:
         torch.manual_seed(0)
-        head = HEADS[name](sizes_of(conditioning, features=0))
+        head = HEADS[name](sizes_of(conditioning, context=0))
         assert len(bases(head)) == (3 if name.startswith("q") else 1) and not any(
             isinstance(part, (FiLM, Hypernetwork)) for part in head.modules()
         )
@@ -189,7 +190,7 @@ def test_a_hypernetwork_is_the_network_whose_weights_it_would_make(
             code = net.reduce[0](code)
         assert len(net.reduce) == (size == 1)
         for index, ((weight, bias), change) in enumerate(zip(net.base.applied, net.changes, strict=True)):
-            assert isinstance(change, Generated)
+            assert isinstance(change, GeneratedLayer)
             rows, columns = weight.shape
             if columns < rows:  # [O, (F, I)] and [O, F]
                 more, shift = (
@@ -208,7 +209,7 @@ def test_a_hypernetwork_is_the_network_whose_weights_it_would_make(
 
 def test_a_generated_layer_by_hand() -> None:
     """Two features; one input to two outputs, and two inputs to one."""
-    wide, narrow = Generated(2, 1, 2), Generated(2, 2, 1)
+    wide, narrow = GeneratedLayer(2, 1, 2), GeneratedLayer(2, 2, 1)
     assert not any(parameter.any() for layer in (wide, narrow) for parameter in layer.parameters())
     features = torch.tensor([[2.0, -1.0]])
     with torch.no_grad():
@@ -223,19 +224,17 @@ def test_a_generated_layer_by_hand() -> None:
 @every_condition
 def test_every_parameter_has_a_gradient_once_the_first_update_is_made(conditioning: Conditioning) -> None:
     torch.manual_seed(0)
-    sizes = sizes_of(conditioning)
-    join = Join(sizes, with_action=False)
-    net, features = net_of(sizes, join, 2), torch.randn(50, 5, requires_grad=True)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    head, context = Head(sizes_of(conditioning), 2), torch.randn(50, 5, requires_grad=True)
+    optimizer = torch.optim.SGD(head.nets.parameters(), lr=0.1)
     reached = []
     for _ in range(2):
         optimizer.zero_grad()
-        net(*join(Features(features, torch.randn(50, 3)))).square().sum().backward()
+        head.outputs(Features(context, torch.randn(50, 3)))[0].square().sum().backward()
         optimizer.step()
-        assert features.grad is not None
-        reached.append(bool(features.grad.any()))
+        assert context.grad is not None
+        reached.append(bool(context.grad.any()))
     assert reached == [False, True], "what is remembered learns from the second update on"
-    assert all(parameter.grad is not None and parameter.grad.any() for parameter in net.parameters())
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in head.nets.parameters())
 
 
 @pytest.mark.parametrize(

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from gymnasium import spaces
 
 from policies.agents.actions import Choices, actions_of
-from policies.agents.base import Activation, Features
-from policies.agents.conditioning import MLP, HeadSizes
+from policies.agents.base import Features
 from policies.agents.heads import (
     DeterministicHead,
     EpsilonGreedyHead,
     GaussianHead,
+    HeadSizes,
     PolicyHead,
     QHead,
     QOfChoicesHead,
     ValueHead,
 )
+from policies.nn.mlp import MLP, Activation
 from tests.trials import ACTION_SPACE
 
 
 def test_a_head_without_shortcut_still_reads_the_action_but_not_the_observation() -> None:
-    sizes = HeadSizes(features=5, obs=3, action=2, shortcut=0, hidden=[8])
+    sizes = HeadSizes(context=5, obs=3, action=2, shortcut=0, hidden=[8])
     features, obs, action = torch.randn(4, 5), torch.randn(4, 3), torch.randn(4, 2)
     seen, elsewhere, otherwise = (
         Features(features, obs),
@@ -42,7 +41,7 @@ def test_a_head_without_shortcut_still_reads_the_action_but_not_the_observation(
 
 @pytest.mark.parametrize("critics", [1, 2, 5])
 def test_an_ensemble_has_so_many_estimates_each_of_its_own(critics: int) -> None:
-    sizes = HeadSizes(features=5, obs=3, action=4, shortcut=6, hidden=[8])
+    sizes = HeadSizes(context=5, obs=3, action=4, shortcut=6, hidden=[8])
     seen = Features(torch.randn(7, 5), torch.randn(7, 3))
     of_choices, q = QOfChoicesHead(sizes, critics)(seen), QHead(sizes, critics)(seen, torch.randn(7, 4))
     assert of_choices.shape == (critics, 7, 4) and q.shape == (critics, 7)
@@ -52,7 +51,7 @@ def test_an_ensemble_has_so_many_estimates_each_of_its_own(critics: int) -> None
 
 
 def test_a_deterministic_head_answers_within_the_bounds() -> None:
-    sizes = HeadSizes(features=5, obs=3, action=2, shortcut=6, hidden=[8])
+    sizes = HeadSizes(context=5, obs=3, action=2, shortcut=6, hidden=[8])
     policy = DeterministicHead(sizes, actions_of(ACTION_SPACE), deviation=0.3)(
         Features(100 * torch.randn(7, 5), torch.randn(7, 3))
     )
@@ -63,7 +62,7 @@ def test_a_deterministic_head_answers_within_the_bounds() -> None:
 def test_an_epsilon_greedy_head_prefers_what_its_critics_value_on_average_and_has_no_parameters_beside_them() -> (
     None
 ):
-    sizes = HeadSizes(features=5, obs=3, action=3, shortcut=6, hidden=[8])
+    sizes = HeadSizes(context=5, obs=3, action=3, shortcut=6, hidden=[8])
     critic, choices = QOfChoicesHead(sizes, 3), actions_of(spaces.Discrete(3, start=5))
     assert isinstance(choices, Choices)
     head = EpsilonGreedyHead(critic, choices)
@@ -78,7 +77,7 @@ def test_an_epsilon_greedy_head_prefers_what_its_critics_value_on_average_and_ha
 def test_a_gaussian_head_has_one_deviation_for_all_rows_and_a_first_mean_that_hardly_depends_on_them() -> (
     None
 ):
-    sizes = HeadSizes(features=5, obs=3, action=2, shortcut=6, hidden=[8])
+    sizes = HeadSizes(context=5, obs=3, action=2, shortcut=6, hidden=[8])
     policy = GaussianHead(sizes, 0.5)(Features(torch.randn(700, 5), torch.randn(700, 3)))
     assert policy.mean.shape == (700, 2) and 0 < policy.mean.abs().max() < 0.2
     torch.testing.assert_close(policy.log_std.exp(), torch.full((2,), 0.5))
@@ -89,20 +88,13 @@ def test_a_gaussian_head_has_one_deviation_for_all_rows_and_a_first_mean_that_ha
 
 
 def test_a_value_head_gives_one_number_for_each_row() -> None:
-    sizes = HeadSizes(features=0, obs=3, action=2, shortcut=6, hidden=[8, 8])
+    sizes = HeadSizes(context=0, obs=3, action=2, shortcut=6, hidden=[8, 8])
     assert ValueHead(sizes)(Features(torch.zeros(4, 7, 0), torch.randn(4, 7, 3))).shape == (4, 7)
 
 
-@pytest.mark.parametrize(
-    ("activation", "activate"), [(Activation.relu, torch.relu), (Activation.tanh, torch.tanh)]
-)
-def test_the_activation_stands_between_the_layers_of_every_head(
-    activation: Activation, activate: Callable[[torch.Tensor], torch.Tensor]
-) -> None:
-    net, x = MLP(3, [5], 2, activation), torch.randn(4, 3)
-    first, last = net.layers
-    torch.testing.assert_close(net(x), last(activate(first(x))))
-    sizes = HeadSizes(features=5, obs=3, action=2, shortcut=6, hidden=[8], activation=activation)
+@pytest.mark.parametrize("activation", Activation)
+def test_every_head_hands_its_activation_to_its_networks(activation: Activation) -> None:
+    sizes = HeadSizes(context=5, obs=3, action=2, shortcut=6, hidden=[8], activation=activation)
     actions = actions_of(ACTION_SPACE)
     heads = [
         PolicyHead(sizes, actions),

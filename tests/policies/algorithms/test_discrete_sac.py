@@ -47,7 +47,7 @@ def test_values_are_sums_over_the_actions_that_are_allowed(arch: Arch, kind: str
     value, log_prob = sac.soft_value(at_critic, at_actor, torch.tensor(0.3), sac.min_q)
     q: Tensor = sac.agent.critic.head(critic)
     head: Any = sac.agent.actor.head
-    logits = head.net(*head.join(actor))
+    logits = head.outputs(actor)[0]
     taken, goals = sac.q_values(at_critic, select_rows(batch.action, rows)), sac.target_entropy(at_actor)
     start = 5 if kind == "discrete-from-5" else 0
     for row in range(len(rows)):

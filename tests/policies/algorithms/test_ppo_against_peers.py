@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from buffers.base import Batch
 from buffers.rollout import RolloutBuffer
-from policies.agents.base import Activation, Arch
+from policies.agents.base import Arch
 from policies.algorithms.ppo import PPO, PPOConfig
+from policies.nn.mlp import Activation
 from policies.returns import advantages
 from tests.trials import KINDS, make_replay, make_spec, make_trials, play
 
@@ -91,7 +92,7 @@ def pairs(ppo: PPO, policy: Any) -> Iterator[tuple[Tensor, Tensor]]:
         memory: Any = network.branch.memory
         yield from zip(memory.lstm.parameters(), lstm.parameters(), strict=True)
         head: Any = network.head
-        for (weight, bias), layer in zip(head.net.applied, (first, last), strict=True):
+        for (weight, bias), layer in zip(head.nets[0].applied, (first, last), strict=True):
             yield from ((weight, layer.weight), (bias, layer.bias))
     if hasattr(policy, "log_std"):
         head = actor.head

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from policies.agents.agent import Agent
 from policies.agents.base import Arch, Features, select_rows
-from policies.agents.conditioning import HeadSizes
+from policies.agents.heads import HeadSizes
 from policies.algorithms.off_policy import HeadOnRows
 from policies.algorithms.sac import SAC, SACConfig
 from tests.policies.algorithms.test_off_policy import batch_for
@@ -53,7 +53,7 @@ def test_a_value_is_that_of_an_action_drawn_by_its_own_noise() -> None:
     head: Any = sac.agent.actor.head
     state = sac.generator.get_state()
     with torch.no_grad():
-        for parameter in head.net.parameters():
+        for parameter in head.nets.parameters():
             parameter.zero_()  # the policy is tanh of standard noise, whatever the row
         value, log_prob = sac.soft_value(
             HeadOnRows(sac.agent.critic.head, critic),

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from policies.agents import AGENT_ARCHS
 from policies.agents.agent import Agent
 from policies.agents.base import Arch, Features, PolicyRows
-from policies.agents.conditioning import HeadSizes
-from policies.agents.heads import DeterministicHead
+from policies.agents.heads import DeterministicHead, HeadSizes
 from policies.algorithms.off_policy import HeadOnRows
 from policies.algorithms.td3 import TD3, TD3Config
 from tests.policies.algorithms.test_off_policy import batch_for
@@ -68,9 +67,9 @@ def test_a_value_is_the_smaller_one_of_the_target_policy_s_action_with_clipped_n
     head: Any = td3.target_actor.head
     for output in (0.1, 2.0, -2.0):  # atanh of what the target policy answers
         with torch.no_grad():
-            for parameter in head.net.parameters():
+            for parameter in head.nets.parameters():
                 parameter.zero_()
-            head.net.layers[-1].bias.fill_(output)
+            head.nets[0].layers[-1].bias.fill_(output)
         seen = Features(torch.zeros(500, 0), torch.zeros(500, 4))
         state = td3.generator.get_state()
         value = td3.next_value(HeadOnRows(td3.target_critic.head, seen), HeadOnRows(head, seen))
