@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from envs.base import Layout, Rows, Shard, Shelf, TaskFamily, uniform_actions
 from envs.meta import FAMILIES
-from envs.meta.pictures import drawable
 from envs.meta.third_party.installed import missing
 from utils.options import OptionError, nearest
 
@@ -81,7 +80,7 @@ def panel_of(name: str, longest: int = 10_000) -> Panel:
         panel.note = reason
         return panel
     try:
-        family = kind(drawable(kind.Config()))
+        family = kind(kind.Config().for_pictures())
         tasks = family.sample_tasks(np.random.default_rng(0), TASKS, "test")
         scripted = type(family).oracle_action is not TaskFamily.oracle_action
         longest = min(longest, family.config.max_episode_steps)

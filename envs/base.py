@@ -25,10 +25,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import cached_property
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from gymnasium import spaces
@@ -86,6 +86,14 @@ class EnvConfig:
     num_eval_tasks: int = option(20, "tasks in each evaluation list", low=1)
     oracle: bool = option(False, "show the task to the agent, as part of its observation")
 
+    def resolved(self) -> Self:
+        """This config, where each 0 that stands for a value of the task is replaced by that value."""
+        return self
+
+    def for_pictures(self) -> Self:
+        """This config for environments that have to draw; a family that needs an option for it adds it here."""
+        return self
+
 
 class Shelf(Enum):
     """The shelves on which families are listed."""
@@ -98,7 +106,7 @@ class Shelf(Enum):
 
 @dataclass(frozen=True)
 class Reference:
-    """Known returns of one episode, to draw beside a learner's, under the options of the spec.
+    """Known returns of one episode, to draw beside a learner's, and the options that they hold under.
 
     `benchmarks.scores` measures them: over `tasks` tasks of the test split, drawn and played from `seed`, one
     first episode each.
@@ -108,6 +116,8 @@ class Reference:
     """Of `oracle_action`; None where no scripted policy exists."""
     random: float
     """Of uniform actions."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """The options that it was measured under, where they differ from the defaults of the family's Config."""
     tasks: int = 20_000
     seed: int = 0
 
@@ -355,6 +365,10 @@ class Shard(ABC):
         return
 
 
+OPTIONS_OF_REGIME = ("family", "max_rollouts_per_task", "num_train_tasks", "num_eval_tasks", "oracle")
+"""Options of every family that say which tasks are played how often; they change no episode's return."""
+
+
 class TaskFamily(ABC):
     """A distribution over tasks, and the environments that play them.
 
@@ -367,10 +381,36 @@ class TaskFamily(ABC):
     """Grows when the same task, seed and actions give other rows; the v of `Retrial/<Name>-v<version>`."""
     package: ClassVar[str | None] = None
     """The package that requirements-<package>.txt installs; only this family's shards import it."""
+    references: ClassVar[tuple[Reference, ...]] = ()
+    """Known scores, each with the options that it was measured under."""
+    options_without_effect: ClassVar[tuple[str, ...]] = ()
+    """Options that change neither the oracle's return nor that of uniform actions."""
     spec: EnvSpec
 
     def __init__(self, config: EnvConfig) -> None:
-        self.config = config
+        self.config = config.resolved()
+
+    def measured_reference(self) -> Reference | None:
+        """The reference that was measured under the options of this family, if there is one.
+
+        Every option counts unless it is declared to be without effect. So an option that is added later and
+        forgotten leads to no reference, and never to a wrong one.
+        """
+        for reference in self.references:
+            measured = self.Config(**reference.options).resolved()
+            if self.options_of_return(measured) == self.options_of_return(self.config):
+                return reference
+        return None
+
+    @classmethod
+    def options_of_return(cls, config: EnvConfig) -> dict[str, Any]:
+        """The options of a config that can change the return of an episode, and their values."""
+        without_effect = {*OPTIONS_OF_REGIME, *cls.options_without_effect}
+        return {
+            item.name: getattr(config, item.name)
+            for item in fields(config)
+            if item.name not in without_effect
+        }
 
     @abstractmethod
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:

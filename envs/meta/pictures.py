@@ -7,8 +7,6 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig
-
 SIDE = 200
 """Pixels on the longer side of a picture, about."""
 
@@ -47,13 +45,3 @@ def discs(
     for (x, y), radius, colour in shapes:
         picture[(ticks[None, :] - x) ** 2 + (ticks[::-1, None] - y) ** 2 <= radius**2] = colour
     return picture
-
-
-def drawable(config: EnvConfig) -> EnvConfig:
-    """The config; a family that passes arguments on to environments of another library asks them for
-    pictures.
-    """
-    arguments = getattr(config, "arguments", None)
-    if isinstance(arguments, list) and not any(argument.startswith("render_mode=") for argument in arguments):
-        arguments.append("render_mode=rgb_array")
-    return config

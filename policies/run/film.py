@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.base import Rows
-from envs.meta.pictures import drawable
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.collection.wave import AgentActor, Plan, WaveInterrupted, run_wave
 from policies.evaluation import held_out_name
@@ -55,7 +53,7 @@ def film(learner: Learner) -> list[Path]:
     tasks = learner.tasks.evaluation[held_out_name(learner.family.spec)]
     try:
         with ParallelEnvManager(
-            type(learner.family)(drawable(deepcopy(config.env))),
+            type(learner.family)(config.env.for_pictures()),
             1,
             episodes_per_trial=config.evaluation.episodes_per_trial or config.env.max_rollouts_per_task,
             num_workers=1,

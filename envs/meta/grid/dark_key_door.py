@@ -62,6 +62,11 @@ class DarkKeyDoor(TaskFamily):
     Config = DarkKeyDoorConfig
     shelf = Shelf.grid
     config: DarkKeyDoorConfig
+    references = (
+        Reference(oracle=2.0, random=0.25),
+        Reference(oracle=2.0, random=0.235, options={"start": RoomStart.corner}),
+    )
+    options_without_effect = ("shuffle_actions",)
 
     def __init__(self, config: DarkKeyDoorConfig) -> None:
         super().__init__(config)
@@ -72,9 +77,7 @@ class DarkKeyDoor(TaskFamily):
             task_dim=11 if config.shuffle_actions else 6,
             info_names=("success",),
             split=Split.disjoint,
-            reference=_REFERENCES.get(config.start)
-            if (config.size, config.max_episode_steps) == (9, 50)
-            else None,
+            reference=self.measured_reference(),
             success="success",
         )
 
@@ -170,10 +173,3 @@ class DarkKeyDoorShard(Shard):
 
 def _same(cells: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
     return (cells[:, 0] == others[:, 0]) & (cells[:, 1] == others[:, 1])
-
-
-_REFERENCES = {
-    RoomStart.random: Reference(oracle=2.0, random=0.25),
-    RoomStart.corner: Reference(oracle=2.0, random=0.235),
-}
-"""Shuffled actions make no difference to either policy."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from gymnasium import spaces
@@ -34,6 +34,9 @@ class DelayedCatchConfig(EnvConfig):
     )
     runs: int = option(40, "R: balls in an episode, each of seven rows", low=1, high=1000)
 
+    def resolved(self) -> Self:
+        return replace(self, max_episode_steps=self.max_episode_steps or SIZE * self.runs - 1)
+
 
 class DelayedCatch(TaskFamily):
     """Balls to catch, one after another, and the reward for all of them at the very end.
@@ -57,10 +60,16 @@ class DelayedCatch(TaskFamily):
     Config = DelayedCatchConfig
     shelf = Shelf.grid
     config: DelayedCatchConfig
+    references = (
+        Reference(oracle=5.0, random=0.77, options={"runs": 5}),
+        Reference(oracle=10.0, random=1.53, options={"runs": 10}),
+        Reference(oracle=20.0, random=3.05, options={"runs": 20}),
+        Reference(oracle=40.0, random=6.06, options={"runs": 40}),
+    )
+    """Uniform actions catch a little more than a seventh of the balls."""
 
     def __init__(self, config: DelayedCatchConfig) -> None:
-        length = SIZE * (config.runs - 1) + SIZE - 1
-        super().__init__(replace(config, max_episode_steps=config.max_episode_steps or length))
+        super().__init__(config)
         self.spec = EnvSpec(
             name="DelayedCatch",
             obs_space=spaces.Box(-1.0, 1.0, (SIZE * SIZE,), np.float32),
@@ -68,7 +77,7 @@ class DelayedCatch(TaskFamily):
             task_dim=1,
             info_names=("caught", "success"),
             split=Split.shared,
-            reference=_REFERENCES.get(config.runs) if self.config.max_episode_steps == length else None,
+            reference=self.measured_reference(),
             success="success",
         )
 
@@ -156,12 +165,3 @@ class DelayedCatchShard(Shard):
         colours[board == BALL] = DANGER
         colours[board == PADDLE] = ROBOT
         return tiles(colours)
-
-
-_REFERENCES = {
-    5: Reference(oracle=5.0, random=0.77),
-    10: Reference(oracle=10.0, random=1.53),
-    20: Reference(oracle=20.0, random=3.05),
-    40: Reference(oracle=40.0, random=6.06),
-}
-"""By R. Uniform actions catch a little more than a seventh."""

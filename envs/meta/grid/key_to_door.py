@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import EnvSpec, Obs, Reference, Shelf, TaskFamily
+from envs.base import EnvSpec, Obs, Reference
 from envs.meta.grid.pixel_room import (
     ACTION_SPACE,
     DOOR,
@@ -21,6 +21,7 @@ from envs.meta.grid.pixel_room import (
     OPEN_DOOR,
     WALL,
     PixelRoomConfig,
+    PixelRoomFamily,
     PixelRoomShard,
     apple_action,
     cell,
@@ -47,9 +48,10 @@ class KeyToDoorConfig(PixelRoomConfig):
     """Options of KeyToDoor; the defaults are Key-to-Door of Synthetic Returns as Memory-RL has it."""
 
     family: str = "KeyToDoor"
+    other_steps = SEARCH + OPENING
 
 
-class KeyToDoor(TaskFamily):
+class KeyToDoor(PixelRoomFamily):
     """A key that is found in a first room opens a door in a third; in the second, for a long time, there are
     apples to eat.
 
@@ -59,8 +61,8 @@ class KeyToDoor(TaskFamily):
     10 cells, beyond a passage from the key, and takes the key by touching it (which is seen, for a step, as a
     white lamp in the wall). The second: 10 apples in a random choice of 22 cells; an eaten one is back 21
     steps later. The third: a door two steps north of the start, closed to those without the key. Reward: 1
-    for an apple, 5 for the door, once. Start and apples are drawn anew in every episode. H = 25 + D = 85, k =
-    1. The end of the last room is `terminated`, as the game is over then. Info: time, row, column, apples (a
+    for an apple, 5 for the door, once. Start and apples are drawn anew in every episode. H = 25 + D = 85,
+    k = 1. The end of the last room is `terminated`, as the game is over then. Info: time, row, column, apples (a
     sum of 2^place), success (the door was opened), key (was taken). Split: shared.
 
     Published as Key-to-Door of Synthetic Returns, in the version of Memory-RL (5 for the door; apple_steps=60
@@ -69,21 +71,17 @@ class KeyToDoor(TaskFamily):
     """
 
     Config = KeyToDoorConfig
-    shelf = Shelf.grid
-    config: KeyToDoorConfig
+    references = (Reference(oracle=27.1, random=5.53),)
 
     def __init__(self, config: KeyToDoorConfig) -> None:
-        horizon = SEARCH + config.apple_steps + OPENING
-        super().__init__(replace(config, max_episode_steps=config.max_episode_steps or horizon))
+        super().__init__(config)
         self.spec = EnvSpec(
             name="KeyToDoor",
             obs_space=OBS_SPACE,
             action_space=ACTION_SPACE,
             task_dim=2,
             info_names=(*INFO_NAMES, "key"),
-            reference=_REFERENCES.get(config.apple_steps)
-            if self.config.max_episode_steps >= horizon
-            else None,
+            reference=self.measured_reference(),
             success="success",
         )
 
@@ -149,9 +147,3 @@ class KeyToDoorShard(PixelRoomShard):
     def _write(self, slots: NDArray[np.int64], at: NDArray[np.int64] | slice) -> None:
         super()._write(slots, at)
         self.rows.info[at, len(INFO_NAMES)] = self._key[at]
-
-
-_REFERENCES = {60: Reference(oracle=27.1, random=5.53)}
-"""Returns of one episode by the steps in the apple room, measured over 20,000 tasks with `oracle_action` and
-with uniform actions.
-"""

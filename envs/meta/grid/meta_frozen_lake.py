@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from gymnasium import spaces
@@ -45,6 +45,9 @@ class MetaFrozenLakeConfig(EnvConfig):
         Holes.end, "end: a hole ends the episode; recover: it costs 0.1 and one stays where one was"
     )
 
+    def resolved(self) -> Self:
+        return replace(self, max_episode_steps=self.max_episode_steps or self.size**2)
+
 
 class MetaFrozenLake(TaskFamily):
     """The way over a frozen lake full of hidden holes, a new lake for every task.
@@ -65,19 +68,21 @@ class MetaFrozenLake(TaskFamily):
     Config = MetaFrozenLakeConfig
     shelf = Shelf.grid
     config: MetaFrozenLakeConfig
+    references = (
+        Reference(oracle=1.0, random=0.011),
+        Reference(oracle=1.0, random=-0.232, options={"holes": Holes.recover}),
+    )
 
     def __init__(self, config: MetaFrozenLakeConfig) -> None:
-        area = config.size**2
-        super().__init__(replace(config, max_episode_steps=config.max_episode_steps or area))
-        published = (config.size, config.frozen, self.config.max_episode_steps) == (5, 0.8, area)
+        super().__init__(config)
         self.spec = EnvSpec(
             name="MetaFrozenLake",
             obs_space=spaces.Box(0.0, 1.0, (2,), np.float32),
             action_space=spaces.Discrete(len(MOVES)),
-            task_dim=area,
+            task_dim=config.size**2,
             info_names=("success",),
             split=Split.disjoint,
-            reference=_REFERENCES.get(config.holes) if published else None,
+            reference=self.measured_reference(),
             success="success",
         )
 
@@ -185,9 +190,3 @@ def steps_to_goal(tasks: NDArray[np.float64], size: int) -> NDArray[np.int64]:
 def _remembered(tasks: bytes, size: int) -> NDArray[np.int64]:
     """The steps of these lakes: an oracle is asked about the same ones at every step."""
     return steps_to_goal(np.frombuffer(tasks).reshape(-1, size**2), size)
-
-
-_REFERENCES = {
-    Holes.end: Reference(oracle=1.0, random=0.011),
-    Holes.recover: Reference(oracle=1.0, random=-0.232),
-}

@@ -5,14 +5,14 @@ PassiveVisualMatch share.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, Shard
+from envs.base import EnvConfig, Shard, Shelf, TaskFamily
 from envs.meta.kernels import checked_choices, index_of
 from envs.meta.pictures import tiles
 from utils.options import option
@@ -91,6 +91,31 @@ class PixelRoomConfig(EnvConfig):
     apple_steps: int = option(
         60, "D: steps in the room with the apples, between what is to be remembered and what it is for", low=1
     )
+
+    other_steps: ClassVar[int]
+    """Steps in the first room and in the last, together."""
+
+    @property
+    def game_steps(self) -> int:
+        """Steps after which the game is over."""
+        return self.other_steps + self.apple_steps
+
+    def resolved(self) -> Self:
+        return replace(self, max_episode_steps=self.max_episode_steps or self.game_steps)
+
+
+class PixelRoomFamily(TaskFamily, ABC):
+    """What the families with three rooms share: their shelf, and that their game ends by itself."""
+
+    shelf = Shelf.grid
+    config: PixelRoomConfig
+
+    @classmethod
+    def options_of_return(cls, config: EnvConfig) -> dict[str, Any]:
+        """All options; a time limit beyond the end of the game counts as that end."""
+        assert isinstance(config, PixelRoomConfig)
+        limit = min(config.max_episode_steps, config.game_steps)
+        return super().options_of_return(config) | {"max_episode_steps": limit}
 
 
 def cell(row: Any, column: Any) -> Any:

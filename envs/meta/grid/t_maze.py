@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from gymnasium import spaces
@@ -49,6 +49,17 @@ class TMazePassiveConfig(EnvConfig):
         Penalty.lagging, "what costs 1/L: lagging, to be behind the pace; wrong_action, not to go right; none"
     )
 
+    cue_distance: ClassVar[int] = 0
+    """Cells between the cue and the start."""
+
+    @property
+    def game_steps(self) -> int:
+        """Steps after which the game is over: to the cue, back, along the corridor, and into a goal cell."""
+        return self.length + 2 * self.cue_distance + 1
+
+    def resolved(self) -> Self:
+        return replace(self, max_episode_steps=self.max_episode_steps or self.game_steps)
+
 
 @dataclass
 class TMazeActiveConfig(TMazePassiveConfig):
@@ -61,6 +72,11 @@ class TMazeActiveConfig(TMazePassiveConfig):
         low=0,
     )
     length: int = option(20, "L: steps from the start to the junction", low=1)
+
+    cue_distance = 1
+
+
+_AMAGO = {"penalty": Penalty.wrong_action}
 
 
 class TMazePassive(TaskFamily):
@@ -82,37 +98,38 @@ class TMazePassive(TaskFamily):
     Config: ClassVar[type[EnvConfig]] = TMazePassiveConfig
     shelf = Shelf.grid
     config: TMazePassiveConfig
-    oracle_length: ClassVar[int] = 0
-    """o: cells between the cue and the start."""
-    references: ClassVar[dict[tuple[int, Penalty], Reference]] = {
-        (50, Penalty.lagging): Reference(oracle=1.0, random=-0.993),
-        (50, Penalty.wrong_action): Reference(oracle=1.0, random=-0.75),
-        (100, Penalty.lagging): Reference(oracle=1.0, random=-0.997),
-        (100, Penalty.wrong_action): Reference(oracle=1.0, random=-0.75),
-    }
-    """Returns of one episode by length (that of the YAML, the default) and penalty (Memory-RL's, AMAGO's),
-    measured over 20,000 tasks.
-    """
+    references = (
+        Reference(oracle=1.0, random=-0.993, options={"length": 50}),
+        Reference(oracle=1.0, random=-0.75, options={"length": 50, **_AMAGO}),
+        Reference(oracle=1.0, random=-0.997),
+        Reference(oracle=1.0, random=-0.75, options=_AMAGO),
+    )
+    """For the length of the YAML file and the default, each with the penalty of Memory-RL and of AMAGO."""
 
     def __init__(self, config: TMazePassiveConfig) -> None:
-        self.horizon = config.length + 2 * self.oracle_length + 1
-        super().__init__(replace(config, max_episode_steps=config.max_episode_steps or self.horizon))
-        cut = self.config.max_episode_steps < self.horizon
+        super().__init__(config)
         self.spec = EnvSpec(
             name=type(self).__name__,
             obs_space=spaces.Box(-1.0, 1.0, (2,), np.float32),
             action_space=spaces.Discrete(4),
             task_dim=1,
             info_names=("time", "x", "y", "success"),
-            reference=None if cut else self.references.get((config.length, config.penalty)),
+            reference=self.measured_reference(),
             success="success",
         )
+
+    @classmethod
+    def options_of_return(cls, config: EnvConfig) -> dict[str, Any]:
+        """All options; a time limit beyond the end of the game counts as that end."""
+        assert isinstance(config, TMazePassiveConfig)
+        limit = min(config.max_episode_steps, config.game_steps)
+        return super().options_of_return(config) | {"max_episode_steps": limit}
 
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
         return split_choices(rng, n, (-1.0, 1.0), split)[:, None]
 
     def make_shard(self, num_slots: int, threads: int = 1) -> TMazeShard:
-        return TMazeShard(num_slots, self.config.length, self.oracle_length, self.config.penalty)
+        return TMazeShard(num_slots, self.config)
 
     def oracle_action(
         self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]
@@ -120,7 +137,7 @@ class TMazePassive(TaskFamily):
         """To the right, also into the junction's wall, until the last step: no other way is free of all
         penalties.
         """
-        return np.where(info[:, 0] < self.horizon - 1, RIGHT, np.where(task[:, 0] > 0, UP, DOWN))
+        return np.where(info[:, 0] < self.config.game_steps - 1, RIGHT, np.where(task[:, 0] > 0, UP, DOWN))
 
 
 class TMazeActive(TMazePassive):
@@ -141,23 +158,22 @@ class TMazeActive(TMazePassive):
     """
 
     Config = TMazeActiveConfig
-    oracle_length = 1
-    references: ClassVar[dict[tuple[int, Penalty], Reference]] = {
-        (20, Penalty.lagging): Reference(oracle=1.0, random=-0.987),
-        (20, Penalty.wrong_action): Reference(oracle=1.0, random=-0.789),
-    }
+    references = (
+        Reference(oracle=1.0, random=-0.987),
+        Reference(oracle=1.0, random=-0.789, options=_AMAGO),
+    )
 
 
 class TMazeShard(Shard):
-    """Slots of a T-maze whose cue is `oracle_length` cells behind the start."""
+    """Slots of a T-maze."""
 
-    def __init__(self, num_slots: int, length: int, oracle_length: int, penalty: Penalty) -> None:
+    def __init__(self, num_slots: int, config: TMazePassiveConfig) -> None:
         self._num_slots = num_slots
-        self._start = oracle_length
-        self._junction = oracle_length + length
-        self._end = length + 2 * oracle_length + 1
-        self._cost = -1.0 / length
-        self._penalty = penalty
+        self._start = config.cue_distance
+        self._junction = config.cue_distance + config.length
+        self._end = config.game_steps
+        self._cost = -1.0 / config.length
+        self._penalty = config.penalty
         self._time, self._x, self._y, self._cue = (np.zeros(num_slots, np.int64) for _ in range(4))
         self._cue_seen = np.zeros(num_slots, np.bool_)
 

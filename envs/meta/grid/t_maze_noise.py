@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from gymnasium import spaces
@@ -51,6 +51,9 @@ class TMazeNoiseConfig(EnvConfig):
         None, "the cell of a second cue: the goal is down where the two agree, up where they differ", low=1
     )
 
+    def resolved(self) -> Self:
+        return replace(self, max_episode_steps=self.max_episode_steps or self.length + self.length // 2)
+
 
 class TMazeNoise(TaskFamily):
     """A cue in a corridor says on which side of its far end the goal is, among noise that looks like it or
@@ -62,8 +65,8 @@ class TMazeNoise(TaskFamily):
     starts in cell 0 of `length`. LN: in the corridor every action moves one cell on, at the end left counts
     as up and right as down. LS: the action that copies the noise (up for 1, down for -1) moves one cell on,
     any other nowhere; at the end left and right do nothing. Reward: LS 0.1 for a copied noise, but not at the
-    end; both 4 for the right side and -3 for the wrong one, which is where an episode is `terminated`. H =
-    150 steps for 100 cells, k = 1. Info: time, cell, success (the side was right).
+    end; both 4 for the right side and -3 for the wrong one, which is where an episode is `terminated`.
+    H = 150 steps for 100 cells, k = 1. Info: time, cell, success (the side was right).
 
     Published as T-LN (variant=LN, indicator_at=0), T-LN-P1 (variant=LN), T-LS-P1 (the defaults) and
     T-LN-P1-A50 (variant=LN, agreement_at=50) of hyper, whose rules these are, after the mazes of AMRL. LN
@@ -75,25 +78,27 @@ class TMazeNoise(TaskFamily):
     Config = TMazeNoiseConfig
     shelf = Shelf.grid
     config: TMazeNoiseConfig
+    references = (
+        Reference(oracle=13.9, random=3.75),
+        Reference(oracle=4.0, random=0.49, options={"variant": NoiseVariant.LN}),
+    )
+    options_without_effect = ("indicator_at", "agreement_at")
 
     def __init__(self, config: TMazeNoiseConfig) -> None:
-        super().__init__(
-            replace(config, max_episode_steps=config.max_episode_steps or config.length + config.length // 2)
-        )
+        super().__init__(config)
         self._cells = [config.indicator_at] + ([] if config.agreement_at is None else [config.agreement_at])
         inside = range(config.length - 1)
         if any(cell not in inside for cell in self._cells) or len(set(self._cells)) < len(self._cells):
             raise OptionError(
                 f"TMazeNoise: the cues are at {self._cells}: they need cells of their own below {config.length - 1}, the last one."
             )
-        known = (config.variant, config.length, self.config.max_episode_steps)
         self.spec = EnvSpec(
             name="TMazeNoise",
             obs_space=spaces.Box(-1.0, 1.0, (4,), np.float32),
             action_space=spaces.Discrete(4),
             task_dim=len(self._cells),
             info_names=("time", "cell", "success"),
-            reference=_REFERENCES.get(known),
+            reference=self.measured_reference(),
             success="success",
         )
 
@@ -186,12 +191,3 @@ class TMazeNoiseShard(Shard):
 def goal_side(tasks: NDArray[np.float64]) -> NDArray[np.float64]:
     """[n] the goal's side, 1 is up: the cue itself, or of two cues down where they agree."""
     return tasks[:, 0] if tasks.shape[1] == 1 else -tasks[:, 0] * tasks[:, 1]
-
-
-_REFERENCES = {
-    (NoiseVariant.LS, 100, 150): Reference(oracle=13.9, random=3.75),
-    (NoiseVariant.LN, 100, 150): Reference(oracle=4.0, random=0.49),
-}
-"""Returns of one episode with the published settings, wherever the cues are, measured over 20,000 tasks with
-`oracle_action` and with uniform actions.
-"""

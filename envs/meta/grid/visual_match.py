@@ -4,13 +4,13 @@ last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import EnvSpec, Obs, Reference, Shelf, TaskFamily
+from envs.base import EnvSpec, Obs, Reference
 from envs.meta.grid.pixel_room import (
     ACTION_SPACE,
     COLOURED_DOOR,
@@ -20,6 +20,7 @@ from envs.meta.grid.pixel_room import (
     NORTH,
     OBS_SPACE,
     PixelRoomConfig,
+    PixelRoomFamily,
     PixelRoomShard,
     apple_action,
     cell,
@@ -51,9 +52,10 @@ class PassiveVisualMatchConfig(PixelRoomConfig):
     """Options of PassiveVisualMatch; the defaults are those of Memory-RL."""
 
     family: str = "PassiveVisualMatch"
+    other_steps = LOOKING + CHOOSING
 
 
-class PassiveVisualMatch(TaskFamily):
+class PassiveVisualMatch(PixelRoomFamily):
     """A colour that is shown in a first room says which of three doors to choose in a third; in the second
     there are apples to eat.
 
@@ -72,21 +74,17 @@ class PassiveVisualMatch(TaskFamily):
     """
 
     Config = PassiveVisualMatchConfig
-    shelf = Shelf.grid
-    config: PassiveVisualMatchConfig
+    references = (Reference(oracle=27.1, random=5.68),)
 
     def __init__(self, config: PassiveVisualMatchConfig) -> None:
-        horizon = LOOKING + config.apple_steps + CHOOSING
-        super().__init__(replace(config, max_episode_steps=config.max_episode_steps or horizon))
+        super().__init__(config)
         self.spec = EnvSpec(
             name="PassiveVisualMatch",
             obs_space=OBS_SPACE,
             action_space=ACTION_SPACE,
             task_dim=1,
             info_names=INFO_NAMES,
-            reference=_REFERENCES.get(config.apple_steps)
-            if self.config.max_episode_steps >= horizon
-            else None,
+            reference=self.measured_reference(),
             success="success",
         )
 
@@ -128,9 +126,3 @@ class PassiveVisualMatchShard(PixelRoomShard):
         right = symbols == COLOURED_DOOR + self._colour[slots]
         self._success[slots] = right
         return DOOR_REWARD * right
-
-
-_REFERENCES = {60: Reference(oracle=27.1, random=5.68)}
-"""Returns of one episode by the steps in the apple room, measured over 20,000 tasks with `oracle_action` and
-with uniform actions.
-"""

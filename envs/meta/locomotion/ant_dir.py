@@ -80,6 +80,7 @@ class AntDir(TaskFamily):
     Config = AntDirConfig
     shelf = Shelf.locomotion
     config: AntDirConfig
+    references = (Reference(oracle=None, random=-27, tasks=200),)
 
     def __init__(self, config: AntDirConfig) -> None:
         super().__init__(config)
@@ -90,10 +91,7 @@ class AntDir(TaskFamily):
             task_dim=2 if config.variant is AntDirVariant.direction_2d else 1,
             info_names=("velocity", "x", "y"),
             split=Split.shared if config.variant in _DIRECTIONS else Split.disjoint,
-            reference=_REFERENCE
-            if (config.variant, config.contacts, config.max_episode_steps)
-            == (AntDirVariant.legacy, False, 200)
-            else None,
+            reference=self.measured_reference(),
         )
 
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
@@ -152,7 +150,3 @@ def _headings(angles: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.array(
         [(math.cos(angle), math.sin(angle)) for angle in angles[:, 0].tolist()], np.float64
     ).reshape(len(angles), 2)
-
-
-_REFERENCE = Reference(oracle=None, random=-27, tasks=200)
-"""Return of one episode with the default settings, measured over 200 tasks with uniform actions."""

@@ -104,6 +104,7 @@ class AntGoal(TaskFamily):
     Config = AntGoalConfig
     shelf = Shelf.locomotion
     config: AntGoalConfig
+    references = (Reference(oracle=None, random=-730, tasks=200),)
 
     def __init__(self, config: AntGoalConfig) -> None:
         super().__init__(config)
@@ -111,11 +112,6 @@ class AntGoal(TaskFamily):
             raise OptionError(
                 f"AntGoal: level={config.level} is the radius of variant=level, and variant={config.variant.name} has its own."
             )
-        known = (config.variant, config.contacts, config.max_episode_steps) == (
-            AntGoalVariant.dense,
-            False,
-            200,
-        )
         self.spec = EnvSpec(
             name="AntGoal",
             obs_space=spaces.Box(-np.inf, np.inf, (29 + FORCES if config.contacts else 29,), np.float32),
@@ -123,7 +119,7 @@ class AntGoal(TaskFamily):
             task_dim=2,
             info_names=("distance", "success", "x", "y"),
             split=Split.disjoint,
-            reference=_REFERENCE if known else None,
+            reference=self.measured_reference(),
             success="success",
         )
 
@@ -217,7 +213,3 @@ class AntGoalShard(AntShard):
                 return (distance <= self._radius).astype(np.float64)
             case AntGoalVariant.circle:
                 return 1.0 - distance
-
-
-_REFERENCE = Reference(oracle=None, random=-730, tasks=200)
-"""Return of one episode with the default settings, measured over 200 tasks with uniform actions."""

@@ -116,6 +116,7 @@ class BodyParams(TaskFamily):
     Config = BodyParamsConfig
     shelf = Shelf.locomotion
     config: BodyParamsConfig
+    references = (Reference(oracle=None, random=-35.2, tasks=200),)
 
     def __init__(self, config: BodyParamsConfig) -> None:
         super().__init__(config)
@@ -135,14 +136,6 @@ class BodyParams(TaskFamily):
             )
         sizes = {"mass": stock.bodies, "damping": stock.motors, "gravity": 1}
         self._sizes = {name: sizes[name] for name in PARAMETERS if name in config.parameters}
-        chosen = (
-            config.body,
-            len(self._sizes),
-            config.base,
-            config.limit,
-            config.contacts,
-            config.max_episode_steps,
-        )
         self.spec = EnvSpec(
             name="BodyParams",
             obs_space=spaces.Box(
@@ -152,8 +145,14 @@ class BodyParams(TaskFamily):
             task_dim=sum(self._sizes.values()),
             info_names=("velocity", "x"),
             split=Split.disjoint,
-            reference=_REFERENCE if chosen == (Robot.ant, 3, 1.5, 3.0, False, 200) else None,
+            reference=self.measured_reference(),
         )
+
+    @classmethod
+    def options_of_return(cls, config: EnvConfig) -> dict[str, Any]:
+        """`parameters` count as a set: the order in which they are typed changes nothing."""
+        assert isinstance(config, BodyParamsConfig)
+        return super().options_of_return(config) | {"parameters": set(config.parameters)}
 
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
         return self.config.limit * (2.0 * split_uniforms(rng, (n, self.spec.task_dim), split) - 1.0)
@@ -324,6 +323,3 @@ class HumanoidParamsShard(FloatingShard):
 
 
 FLOATING = {Robot.ant: AntParamsShard, Robot.humanoid: HumanoidParamsShard}
-
-_REFERENCE = Reference(oracle=None, random=-35.2, tasks=200)
-"""Returns of one episode with the default settings and uniform actions."""

@@ -46,6 +46,7 @@ class CheetahDir(TaskFamily):
     Config = CheetahDirConfig
     shelf = Shelf.locomotion
     config: CheetahDirConfig
+    references = (Reference(oracle=None, random=-20, tasks=200),)
 
     def __init__(self, config: CheetahDirConfig) -> None:
         super().__init__(config)
@@ -56,7 +57,7 @@ class CheetahDir(TaskFamily):
             task_dim=1,
             info_names=("velocity", "x"),
             split=Split.shared,
-            reference=_REFERENCE if config.max_episode_steps == 200 else None,
+            reference=self.measured_reference(),
         )
 
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
@@ -73,7 +74,3 @@ class CheetahDirShard(CheetahShard):
         along = self.task[at] * velocity
         self.rows.info[at, 0] = along
         return along
-
-
-_REFERENCE = Reference(oracle=None, random=-20, tasks=200)
-"""Return of one episode with the default settings, measured over 200 tasks with uniform actions."""

@@ -53,6 +53,7 @@ class CheetahDirSparse(TaskFamily):
     Config = CheetahDirSparseConfig
     shelf = Shelf.locomotion
     config: CheetahDirSparseConfig
+    references = (Reference(oracle=None, random=-20, tasks=200),)
 
     def __init__(self, config: CheetahDirSparseConfig) -> None:
         super().__init__(config)
@@ -63,7 +64,7 @@ class CheetahDirSparse(TaskFamily):
             task_dim=1,
             info_names=("velocity", "x", "success"),
             split=Split.shared,
-            reference=_REFERENCE if (config.threshold, config.max_episode_steps) == (5.0, 200) else None,
+            reference=self.measured_reference(),
             success="success",
         )
 
@@ -85,7 +86,3 @@ class CheetahDirSparseShard(CheetahDirShard):
         x = self.torso[at, 0]
         self.rows.info[at, 2] = self.task[at] * x >= self._threshold
         return np.where(np.abs(x) >= self._threshold, super().worth(at, velocity), 0.0)
-
-
-_REFERENCE = Reference(oracle=None, random=-20, tasks=200)
-"""Return of one episode with the default settings, measured over 200 tasks with uniform actions."""

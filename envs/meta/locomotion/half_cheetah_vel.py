@@ -46,6 +46,7 @@ class HalfCheetahVel(TaskFamily):
     Config = HalfCheetahVelConfig
     shelf = Shelf.locomotion
     config: HalfCheetahVelConfig
+    references = (Reference(oracle=None, random=-366, tasks=200),)
 
     def __init__(self, config: HalfCheetahVelConfig) -> None:
         super().__init__(config)
@@ -56,9 +57,7 @@ class HalfCheetahVel(TaskFamily):
             task_dim=1,
             info_names=("velocity", "x"),
             split=Split.disjoint,
-            reference=_REFERENCE
-            if (config.highest_velocity, config.max_episode_steps) == (3.0, 200)
-            else None,
+            reference=self.measured_reference(),
         )
 
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
@@ -74,7 +73,3 @@ class HalfCheetahVelShard(CheetahShard):
     def worth(self, at: SlotIndex, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
         self.rows.info[at, 0] = velocity
         return -np.abs(velocity - self.task[at])
-
-
-_REFERENCE = Reference(oracle=None, random=-366, tasks=200)
-"""Return of one episode with the default settings, measured over 200 tasks with uniform actions."""

@@ -35,4 +35,4 @@ class HopperRandParams(RandParams):
 
     Config = HopperRandParamsConfig
     robot = HOPPER
-    reference = Reference(oracle=None, random=18.4, tasks=200)
+    references = (Reference(oracle=None, random=18.4, tasks=200),)

@@ -65,6 +65,7 @@ class HumanoidDir(TaskFamily):
     Config = HumanoidDirConfig
     shelf = Shelf.locomotion
     config: HumanoidDirConfig
+    references = (Reference(oracle=None, random=120.7, tasks=200),)
 
     def __init__(self, config: HumanoidDirConfig) -> None:
         super().__init__(config)
@@ -75,7 +76,7 @@ class HumanoidDir(TaskFamily):
             task_dim=2,
             info_names=("velocity", "x", "y"),
             split=Split.disjoint,
-            reference=_REFERENCE if (config.max_episode_steps, config.contacts) == (200, False) else None,
+            reference=self.measured_reference(),
         )
 
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
@@ -160,7 +161,3 @@ def write_fields(obs: NDArray[Any], at: SlotIndex, start: int, fields: list[NDAr
         stop = start + field.shape[1]
         obs[at, start:stop] = field[at]
         start = stop
-
-
-_REFERENCE = Reference(oracle=None, random=120.7, tasks=200)
-"""Returns of one episode with the default settings and uniform actions."""

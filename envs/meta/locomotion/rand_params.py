@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import EnvConfig, EnvSpec, Reference, Shelf, Split, TaskFamily
+from envs.base import EnvConfig, EnvSpec, Shelf, Split, TaskFamily
 from envs.meta.kernels import split_uniforms, sum_columns
 from envs.meta.locomotion.mujoco_shard import Body, MujocoShard, SlotIndex, Speeds
 
@@ -91,7 +91,6 @@ class RandParams(TaskFamily):
 
     shelf = Shelf.locomotion
     robot: ClassVar[Planar]
-    reference: ClassVar[Reference]
 
     def __init__(self, config: EnvConfig) -> None:
         super().__init__(config)
@@ -103,7 +102,7 @@ class RandParams(TaskFamily):
             task_dim=sum(self.robot.sizes.values()),
             info_names=("velocity", "x"),
             split=Split.disjoint,
-            reference=self.reference if config.max_episode_steps == 200 else None,
+            reference=self.measured_reference(),
         )
 
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:

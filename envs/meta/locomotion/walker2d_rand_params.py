@@ -36,4 +36,4 @@ class Walker2DRandParams(RandParams):
 
     Config = Walker2DRandParamsConfig
     robot = WALKER
-    reference = Reference(oracle=None, random=3.9, tasks=200)
+    references = (Reference(oracle=None, random=3.9, tasks=200),)

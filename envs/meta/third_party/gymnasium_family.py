@@ -74,6 +74,12 @@ class GymnasiumConfig(EnvConfig):
     info_names: list[str] = option([], "numbers of its info to record; 0 where they are missing")
     success: str | None = option(None, "the number of its info that is above 0 once an episode has succeeded")
 
+    def for_pictures(self) -> Self:
+        """With the argument that most environments need to draw, unless the user gave one."""
+        if any(argument.startswith("render_mode=") for argument in self.arguments):
+            return self
+        return replace(self, arguments=[*self.arguments, "render_mode=rgb_array"])
+
 
 class GymnasiumFamily(TaskFamily):
     """Any Gymnasium environment: a registered id, in `wrappers` where it needs them, or in scripts a factory

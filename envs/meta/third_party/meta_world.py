@@ -36,20 +36,6 @@ PLACES = 6
 INFO_NAMES = ("success", "near_object", "grasp_success", "obj_to_target", "goal_x", "goal_y", "goal_z")
 
 
-REFERENCE = Reference(oracle=4834.9, random=797.6, tasks=50)
-"""On all test tasks of ML1's reach, with today's rewards."""
-
-MEASURED_WITH = (
-    "max_episode_steps",
-    "benchmark",
-    "ml1_env_name",
-    "reward_version",
-    "places_seed",
-    "end_on_success",
-)
-"""The options whose defaults the reference belongs to."""
-
-
 class Benchmark(Enum):
     """ML1: one thing to do, at other places in the test; ML10: ten to train on, five others in the test;
     ML45: forty-five, and five others.
@@ -131,6 +117,8 @@ class MetaWorld(TaskFamily):
     shelf = Shelf.third_party
     package = "metaworld"
     config: MetaWorldConfig
+    references = (Reference(oracle=4834.9, random=797.6, tasks=50),)
+    """On all 50 test tasks."""
 
     def __init__(self, config: MetaWorldConfig) -> None:
         super().__init__(config)
@@ -141,9 +129,7 @@ class MetaWorld(TaskFamily):
             task_dim=1 + PLACES,
             info_names=INFO_NAMES,
             split=Split.disjoint,
-            reference=REFERENCE
-            if all(getattr(config, name) == getattr(MetaWorldConfig, name) for name in MEASURED_WITH)
-            else None,
+            reference=self.measured_reference(),
             success="success",
         )
 

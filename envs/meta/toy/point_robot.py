@@ -5,7 +5,7 @@ wind.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -112,6 +112,12 @@ class PointRobotConfig(EnvConfig):
     radius: float = option(0.2, "how near to the goal is in the goal", above=0, high=1)
 
 
+_CIRCLE = {"goals": Goals.circle, "reward": PointReward.dense}
+_SHORT = {"start": PointStart.fixed, "max_episode_steps": 20}
+_LONG = {"start": PointStart.fixed, "max_episode_steps": 100}
+_SQUARE = {"goals": Goals.square, "start": PointStart.square, "reward": PointReward.dense}
+
+
 class PointRobot(TaskFamily):
     """A point that has to find a goal on the unit upper half circle.
 
@@ -136,6 +142,22 @@ class PointRobot(TaskFamily):
     Config = PointRobotConfig
     shelf = Shelf.toy
     config: PointRobotConfig
+    references = (
+        Reference(oracle=51.8, random=1.2),
+        Reference(oracle=93.4, random=0.6, options={**_LONG, "reward": PointReward.sparse_distance}),
+        Reference(oracle=-3.8, random=-20.4, options={**_SHORT, "reward": PointReward.dense}),
+        Reference(oracle=13.6, random=0.0, options=_SHORT),
+        Reference(oracle=-5.3, random=-67.5, options=_SQUARE),
+        Reference(oracle=-9.4, random=-86.6, options=_CIRCLE),
+        Reference(oracle=-7.0, random=-74.2, options={**_CIRCLE, "arcs": Arcs.down_up}),
+        Reference(oracle=-9.3, random=-87.3, options={**_CIRCLE, "arcs": Arcs.sides}),
+        Reference(oracle=-22.1, random=-132.1, options={**_CIRCLE, "test_circle_radius": 2.0}),
+        Reference(oracle=-12.2, random=-137.8, options={**_CIRCLE, "wind": PointWind.fixed}),
+        Reference(oracle=-13.4, random=-126.1, options={**_CIRCLE, "wind": PointWind.episode}),
+        Reference(oracle=-12.0, random=-87.8, options={**_CIRCLE, "wind": PointWind.step}),
+        Reference(oracle=15.4, random=0.0, options={**_SHORT, "radius": 0.4}),
+    )
+    """Of the published settings, and of the demo (the last one)."""
 
     def __init__(self, config: PointRobotConfig) -> None:
         super().__init__(config)
@@ -149,11 +171,6 @@ class PointRobot(TaskFamily):
             raise OptionError(
                 "PointRobot: goals=square has no circle: leave circle_radius and test_circle_radius out."
             )
-        known = [
-            reference
-            for options, reference in _REFERENCES
-            if _own(PointRobotConfig(**options)) == _own(config)
-        ]
         self.spec = EnvSpec(
             name="PointRobot",
             obs_space=OBS_SPACE,
@@ -161,7 +178,7 @@ class PointRobot(TaskFamily):
             task_dim=2,
             info_names=INFO_NAMES,
             split=Split.disjoint,
-            reference=known[0] if known else None,
+            reference=self.measured_reference(),
             success="success",
         )
 
@@ -241,40 +258,3 @@ def published_goals(n: int = 100) -> NDArray[np.float64]:
     them included.
     """
     return on_circle(np.linspace(0.0, math.pi, n))
-
-
-def _own(config: PointRobotConfig) -> tuple[Any, ...]:
-    """What decides the return of an episode."""
-    shared = {item.name for item in fields(EnvConfig)} - {"max_episode_steps"}
-    return tuple(getattr(config, item.name) for item in fields(config) if item.name not in shared)
-
-
-_CIRCLE = {"goals": Goals.circle, "reward": PointReward.dense}
-
-_REFERENCES: list[tuple[dict[str, Any], Reference]] = [
-    ({}, Reference(oracle=51.8, random=1.2)),
-    (
-        {"reward": PointReward.sparse_distance, "start": PointStart.fixed, "max_episode_steps": 100},
-        Reference(oracle=93.4, random=0.6),
-    ),
-    (
-        {"reward": PointReward.dense, "start": PointStart.fixed, "max_episode_steps": 20},
-        Reference(oracle=-3.8, random=-20.4),
-    ),
-    ({"start": PointStart.fixed, "max_episode_steps": 20}, Reference(oracle=13.6, random=0.0)),
-    (
-        {"goals": Goals.square, "start": PointStart.square, "reward": PointReward.dense},
-        Reference(oracle=-5.3, random=-67.5),
-    ),
-    (_CIRCLE, Reference(oracle=-9.4, random=-86.6)),
-    ({**_CIRCLE, "arcs": Arcs.down_up}, Reference(oracle=-7.0, random=-74.2)),
-    ({**_CIRCLE, "arcs": Arcs.sides}, Reference(oracle=-9.3, random=-87.3)),
-    ({**_CIRCLE, "test_circle_radius": 2.0}, Reference(oracle=-22.1, random=-132.1)),
-    ({**_CIRCLE, "wind": PointWind.fixed}, Reference(oracle=-12.2, random=-137.8)),
-    ({**_CIRCLE, "wind": PointWind.episode}, Reference(oracle=-13.4, random=-126.1)),
-    ({**_CIRCLE, "wind": PointWind.step}, Reference(oracle=-12.0, random=-87.8)),
-    ({"start": PointStart.fixed, "max_episode_steps": 20, "radius": 0.4}, Reference(oracle=15.4, random=0.0)),
-]
-"""Returns of one episode with the published settings, and with the demo's (last), measured over 20,000 tasks
-with `oracle_action` and with uniform actions.
-"""

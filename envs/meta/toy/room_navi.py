@@ -54,6 +54,7 @@ class RoomNavi(TaskFamily):
     Config = RoomNaviConfig
     shelf = Shelf.toy
     config: RoomNaviConfig
+    references = (Reference(oracle=3376.2, random=0.1),)
 
     def __init__(self, config: RoomNaviConfig) -> None:
         super().__init__(config)
@@ -64,7 +65,7 @@ class RoomNavi(TaskFamily):
             task_dim=6,
             info_names=("found", "success"),
             split=Split.shared,
-            reference=_REFERENCE if config.max_episode_steps == 50 else None,
+            reference=self.measured_reference(),
             success="success",
         )
 
@@ -131,9 +132,3 @@ def all_tasks() -> NDArray[np.float64]:
         if third != first
     ]
     return np.array(tasks, np.float64)
-
-
-_REFERENCE = Reference(oracle=3376.2, random=0.1)
-"""Returns of one episode with the default settings, measured over 20,000 tasks with `oracle_action` and with
-uniform actions.
-"""

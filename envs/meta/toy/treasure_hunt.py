@@ -54,6 +54,7 @@ class TreasureHunt(TaskFamily):
     Config = TreasureHuntConfig
     shelf = Shelf.toy
     config: TreasureHuntConfig
+    references = (Reference(oracle=851.7, random=-568.4),)
 
     def __init__(self, config: TreasureHuntConfig) -> None:
         super().__init__(config)
@@ -64,9 +65,7 @@ class TreasureHunt(TaskFamily):
             task_dim=2,
             info_names=("distance", "success"),
             split=Split.disjoint,
-            reference=_REFERENCE
-            if (config.max_episode_steps, config.mountain_height) == (100, 1.0)
-            else None,
+            reference=self.measured_reference(),
             success="success",
         )
 
@@ -151,9 +150,3 @@ class TreasureHuntShard(Shard):
 def _length(offset: NDArray[np.float64]) -> NDArray[np.float64]:
     # Square roots are correctly rounded everywhere, so the bits depend on nothing.
     return np.sqrt(offset[:, 0] * offset[:, 0] + offset[:, 1] * offset[:, 1])
-
-
-_REFERENCE = Reference(oracle=851.7, random=-568.4)
-"""Returns of one episode with the default settings, measured over 20,000 tasks with `oracle_action` and with
-uniform actions.
-"""

@@ -93,6 +93,11 @@ def test_every_family_says_on_which_shelf_it_stands_and_in_which_version():
         assert f"Retrial/{name}-v{kind.version}" in gymnasium.registry
 
 
+def test_the_folder_of_a_family_is_its_shelf():
+    for name, kind in FAMILIES.items():
+        assert kind.__module__.split(".")[:-1] == ["envs", "meta", kind.shelf.name], name
+
+
 def test_every_family_explains_its_definition():
     for kind in FAMILIES.values():
         text = inspect.getdoc(kind) or ""
