@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Self
 
@@ -14,20 +13,23 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from envs.backends import BACKENDS
-from envs.backends.base import Backend, BackendConfig, Block, Factory
-from envs.base import ActionSpace, EnvSpec, Layout, Rows, TaskFamily
+from envs.backends.base import Backend, BackendConfig, Factory
+from envs.base import ActionSpace, EnvSpec, Layout, ObsSpace, Rows, TaskFamily, map_obs
+from envs.manager.blocks import blocks_of, labels_of
 from envs.manager.checks import (
     TrialDroppedError,
     backend_name,
     check_settings,
+    checked_action,
     checked_actions,
     checked_command,
     checked_seed,
+    checked_seeds,
     checked_slot,
     checked_starts,
     checked_task,
+    checked_tasks,
     chosen_slots,
-    listed,
 )
 from envs.manager.recovery import EnvCrashLoopError, FaultCounts, WorkerError
 from envs.manager.stepping import SlotGroup, Start, Stepper
@@ -48,7 +50,7 @@ _FLAGS = ("valid", "episode_start", "trial_start", "trial_end", "terminated", "t
 
 
 class Remote:
-    """One slot, for scripts that want to talk to it alone.
+    """One slot, for scripts that command it alone.
 
     `send(("reset", {"task": task, "seed": seed}))` (both optional) starts a trial, `send(("step", action))`
     steps it; both return at once. Each is answered by one `recv()`: `(obs, reward, terminated, truncated,
@@ -63,30 +65,27 @@ class Remote:
 
     def send(self, command: tuple[str, Any]) -> None:
         """Post one command to the slot."""
+        manager = self._manager
         name, payload = checked_command(command)
         if name == "reset":
-            self._manager._stepper.post_starts({self._slot: self._manager._start(**payload)})
+            manager._stepper.post_starts({self._slot: manager._start(**payload)})
         else:
-            self._manager._stepper.post_step(
-                self._slot, checked_actions(payload, self._manager.single_action_space)
-            )
+            action = checked_action(payload, manager.single_action_space)
+            manager._stepper.post_step(self._slot, action)
 
     def recv(self) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Wait for the answer to the last `send`; a `TrialDroppedError` where the trial was given up after a
-        fault.
+        """Wait for the answer to the last `send`.
+
+        A `TrialDroppedError` means that the trial was given up after a fault.
         """
         manager, slot = self._manager, self._slot
-        manager.check_kept(slot)  # another's fault may have told already, and then nothing is owed
+        # The fault of another slot may have ended this trial already, and then no answer is owed.
+        manager.check_not_dropped(slot)
         manager._stepper.collect([slot])
-        manager.check_kept(slot)
+        manager.check_not_dropped(slot)
         rows = manager.rows
-        obs = (
-            {key: part[slot].copy() for key, part in rows.obs.items()}
-            if isinstance(rows.obs, dict)
-            else rows.obs[slot].copy()
-        )
         return (
-            obs,
+            map_obs(lambda array: array[slot].copy(), rows.obs),
             float(rows.reward[slot]),
             bool(rows.terminated[slot]),
             bool(rows.truncated[slot]),
@@ -95,15 +94,15 @@ class Remote:
 
 
 class ParallelEnvManager:
-    """N slots of one family, or of several factories, each reset with its own task; a context manager, for
-    one thread at a time.
+    """N slots of one family, or of several factories, each reset with its own task.
 
-    `families` is one family, or one factory per slot (a slot's `rows.label` says which of the distinct
-    factories made it). A trial is `episodes_per_trial` episodes of its task. `num_workers` workers have a
-    shard of the slots each, uneven by one at most; unless `backend` says otherwise they are processes, and a
-    single one is this process. What is collected depends on none of the backend's settings. `num_groups` of 2
-    lets one half of the slots step while the other's actions are computed (see `groups`); like N it is part
-    of the experiment. `deterministic` refuses the settings that would let timing or faults change the data.
+    It is a context manager, for one thread at a time. `families` is one family, or one factory per slot (a
+    slot's `rows.label` says which of the distinct factories made it). A trial is `episodes_per_trial`
+    episodes of its task. `num_workers` workers have a shard of the slots each, uneven by one at most; unless
+    `backend` says otherwise they are processes, and a single one is this process. What is collected depends
+    on none of the backend's settings. `num_groups` of 2 lets one half of the slots step while the actions of
+    the other half are computed (see `groups`); like N it is part of the experiment. `deterministic` refuses
+    the settings that would let timing or faults change the data.
 
         with ParallelEnvManager(family, num_envs=12, num_workers=6, episodes_per_trial=2) as manager:
             rows = manager.reset()
@@ -126,11 +125,13 @@ class ParallelEnvManager:
         deterministic: bool = False,
         backend: BackendConfig | None = None,
     ) -> None:
-        blocks, self._families = _blocks(families, num_envs)
+        # What there is: slots in blocks of one factory each, and where things stand in an observation.
+        blocks, self._families = blocks_of(families, num_envs)
         self.num_envs = blocks[-1].stop
         with_flag = episodes_per_trial > 1 if new_episode_flag is None else new_episode_flag
         self.layout = Layout(self._families[0].spec, with_task=oracle, with_flag=with_flag)
         """What stands where in an observation."""
+        # What steps the slots. Everything is checked before the first worker is started.
         self._config = backend or BackendConfig()
         self._rng = np.random.default_rng(seed)
         name = backend_name(self._config.name, num_workers)
@@ -146,13 +147,15 @@ class ParallelEnvManager:
             blocks, self.layout, num_workers=num_workers, num_groups=num_groups, config=self._config
         )
         self.rows: Rows = self._backend.rows
-        for block, label in zip(blocks, _labels(blocks), strict=True):
+        for block, label in zip(blocks, labels_of(blocks), strict=True):
             self.rows.label[block.start : block.stop] = label
+        # What makes trials of episodes, and rows of commands.
         horizon = max_episode_steps or self._families[0].config.max_episode_steps
         self._clock = TrialClock(self.rows, episodes_per_trial=episodes_per_trial, max_episode_steps=horizon)
         self._stepper = Stepper(
             self._backend, self.layout, self._clock, self._config, num_groups=num_groups, strict=deterministic
         )
+        # Workers are stopped when the manager is forgotten; the Stepper must not hold it for that to happen.
         self._finalizer = weakref.finalize(self, self._stepper.close)
 
     # -- what it is ------------------------------------------------------------------------------------------
@@ -183,7 +186,7 @@ class ParallelEnvManager:
         return self.episodes_per_trial * (self.max_episode_steps + 1)
 
     @property
-    def single_observation_space(self) -> spaces.Box | spaces.Dict:
+    def single_observation_space(self) -> ObsSpace:
         """One slot's observation: the family's, the task when `oracle`, the new-episode flag when k > 1."""
         return self.layout.obs_space
 
@@ -219,9 +222,7 @@ class ParallelEnvManager:
 
     @property
     def groups(self) -> list[SlotGroup]:
-        """The slots in the groups that are posted and awaited one at a time: what a loop that wants to
-        overlap acting and stepping works with.
-        """
+        """The groups of slots: a loop that overlaps acting and stepping posts and awaits one at a time."""
         return self._stepper.groups
 
     @property
@@ -246,9 +247,8 @@ class ParallelEnvManager:
 
     @property
     def remotes(self) -> list[Remote]:
-        """Every slot, to be spoken to alone (made anew at each look: kept here they would keep a forgotten
-        manager alive).
-        """
+        """Every slot, to be commanded alone."""
+        # They are made anew each time: a Remote holds its manager, so one stored here would keep it alive.
         return [Remote(self, slot) for slot in range(self.num_envs)]
 
     # -- stepping --------------------------------------------------------------------------------------------
@@ -265,33 +265,26 @@ class ParallelEnvManager:
         seeds: Sequence[int] | None = None,
         slots: Sequence[int] | None = None,
     ) -> Rows:
-        """Start a trial in these slots (default: all), each of its own task and seed (default: drawn by the
-        manager).
-        """
+        """Start a trial in these slots (default: all), each of its own task and seed (default: drawn)."""
+        # All that was given is checked before anything is drawn, so that a refused call changes nothing.
         order = chosen_slots(slots, self.num_envs)
         count = len(order)
         if not count:
             raise ValueError(
                 "reset got no slots: name at least one in slots=, or leave it out for all of them."
             )
-        vectors = (
-            None
-            if tasks is None
-            else [checked_task(task, self.spec) for task in listed(tasks, "tasks", count)]
-        )
-        numbers = None if seeds is None else [checked_seed(seed) for seed in listed(seeds, "seeds", count)]
-        drawn = self.sample_tasks(count) if vectors is None else vectors
-        starts = {
-            slot: self._start(drawn[i], None if numbers is None else numbers[i])
-            for i, slot in enumerate(order.tolist())
-        }
+        given_tasks = None if tasks is None else checked_tasks(tasks, self.spec, count)
+        given_seeds = [None] * count if seeds is None else checked_seeds(seeds, count)
+        # What was left out is drawn, in the order of `slots`: all tasks in one draw, then the seeds.
+        vectors = self.sample_tasks(count) if given_tasks is None else given_tasks
+        each = zip(order.tolist(), vectors, given_seeds, strict=True)
+        starts = {slot: self._start(task, seed) for slot, task, seed in each}
         self._stepper.post_starts(starts)
         self._stepper.collect(np.sort(order))
         return self.rows
 
     def step(self, actions: NDArray[Any], starts: Mapping[int, Start] | None = None) -> Rows:
-        """One row further in every slot whose trial goes on, and a new trial in the slots of `starts`, all in
-        the same message.
+        """One row further in every slot whose trial goes on, and a new trial in the slots of `starts`.
 
         The action at the last row of an episode is ignored: the next row starts the next episode. A slot
         whose trial has ended, or was given up after a fault (`dropped`), waits (`rows.valid` is False there)
@@ -301,49 +294,52 @@ class ParallelEnvManager:
         fresh = checked_starts(starts, self.spec, self.num_envs) if starts else {}
         if not fresh and not self._clock.has_begun:
             raise RuntimeError("No trial has begun: reset() comes before step().")
-        self._stepper.check_settled()
+        self._stepper.check_nothing_pending()
+        # All groups are posted before the first is awaited, so that they step at the same time.
         for group in self.groups:
-            inside = {
-                slot - group.start: start
-                for slot, start in fresh.items()
-                if 0 <= slot - group.start < group.size
+            of_group = {
+                slot: start for slot, start in fresh.items() if group.part.start <= slot < group.part.stop
             }
-            group.post(actions[group.start : group.start + group.size], inside)
+            self._stepper.post_round(group.part, actions[group.part], of_group)
         for group in self.groups:
             group.wait()
         return self.rows
 
     def abandon(self) -> None:
         """Forget all running trials: every slot waits for a start."""
-        self._stepper.drain()
+        self._stepper.abandon()
 
     def render(self, slot: int) -> NDArray[np.uint8]:
         """An RGB picture of one slot."""
         return self._stepper.render(checked_slot(slot, self.num_envs))
 
     def info_of(self, slot: int) -> dict[str, Any]:
-        """What is known of one slot's row, as a dict; without `valid` it is an old one."""
+        """What is known of one slot's row, as a dict; if `valid` is False it is an old row."""
         rows, slot = self.rows, checked_slot(slot, self.num_envs)
-        flags = {name: bool(getattr(rows, name)[slot]) for name in _FLAGS}
-        own = {name: float(value) for name, value in zip(self.spec.info_names, rows.info[slot], strict=True)}
-        flags["dropped"] = bool(self.dropped[slot])
-        return {
+        info: dict[str, Any] = {
             "task": rows.task[slot].copy(),
             "episode_index": int(self._clock.episode[slot]),
-            **flags,
-            **own,
         }
+        info |= {name: bool(getattr(rows, name)[slot]) for name in _FLAGS}
+        info["dropped"] = bool(self.dropped[slot])
+        return info | dict(zip(self.spec.info_names, rows.info[slot].tolist(), strict=True))
 
-    def check_kept(self, slot: int) -> None:
-        """A `TrialDroppedError` if the trial of this slot was given up after a fault, and no other has begun."""
+    def check_not_dropped(self, slot: int) -> None:
+        """A `TrialDroppedError` if the trial of this slot was given up after a fault and none has begun."""
         if self.dropped[slot]:
             raise TrialDroppedError(slot)
 
     def _start(self, task: ArrayLike | None = None, seed: int | None = None) -> Start:
-        given = None if task is None else checked_task(task, self.spec)
-        number = None if seed is None else checked_seed(seed)
-        vector = checked_task(self.sample_tasks(1)[0], self.spec) if given is None else given
-        return Start(vector, int(self._rng.integers(2**63)) if number is None else number)
+        """A start of this task and seed; what is left out is drawn, once what was given has been checked."""
+        if task is not None:
+            task = checked_task(task, self.spec)
+        if seed is not None:
+            seed = checked_seed(seed)
+        if task is None:
+            task = checked_task(self.sample_tasks(1)[0], self.spec)
+        if seed is None:
+            seed = int(self._rng.integers(2**63))
+        return Start(task, seed)
 
     # -- the end ---------------------------------------------------------------------------------------------
 
@@ -356,49 +352,3 @@ class ParallelEnvManager:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _blocks(
-    families: TaskFamily | Sequence[Factory], num_envs: int | None
-) -> tuple[list[Block], list[TaskFamily]]:
-    """Consecutive slots of the same factory become one block; all factories must agree on their spaces."""
-    if isinstance(families, TaskFamily):
-        if num_envs is None or num_envs < 1:
-            raise ValueError("num_envs must be given, and at least 1, with a single family.")
-        return [Block(_Constant(families), 0, num_envs)], [families]
-    factories = list(families)
-    if not factories or num_envs not in (None, len(factories)):
-        raise ValueError(f"num_envs={num_envs} does not fit {len(factories)} factories, one per slot.")
-    blocks: list[Block] = []
-    for slot, factory in enumerate(factories):
-        if blocks and blocks[-1].factory is factory:
-            blocks[-1] = Block(factory, blocks[-1].start, slot + 1)
-        else:
-            blocks.append(Block(factory, slot, slot + 1))
-    made = [block.factory() for block in blocks]
-    for one in made[1:]:
-        for name in ("obs_space", "action_space", "task_dim", "info_names"):
-            if getattr(one.spec, name) != getattr(made[0].spec, name):
-                ours, theirs = (
-                    f"{family.spec.name} has {getattr(family.spec, name)}" for family in (made[0], one)
-                )
-                raise ValueError(f"The factories disagree on {name}: {ours}, {theirs}.")
-    return blocks, made
-
-
-def _labels(blocks: Sequence[Block]) -> list[int]:
-    distinct: list[Callable[[], TaskFamily]] = []
-    for block in blocks:
-        if not any(block.factory is factory for factory in distinct):
-            distinct.append(block.factory)
-    return [next(i for i, factory in enumerate(distinct) if factory is block.factory) for block in blocks]
-
-
-@dataclass(frozen=True)
-class _Constant:
-    """The factory of a family that is there already."""
-
-    family: TaskFamily
-
-    def __call__(self) -> TaskFamily:
-        return self.family

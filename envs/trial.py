@@ -10,17 +10,17 @@ from utils.seeding import episode_seeds
 
 
 class TrialClock:
-    """Counts steps and episodes of every slot, ends episodes at the horizon, and marks the boundaries in the
-    rows.
+    """Counts steps and episodes of every slot, ends episodes at the horizon, and marks this in the rows.
 
     It is the only place that knows what comes after the end of an episode: the next episode of the same task,
-    or nothing. Slots are given as a slice or as an array of indices.
+    or nothing. `slots` are those of the manager, as a slice or as an array of indices.
     """
 
     def __init__(self, rows: Rows, *, episodes_per_trial: int, max_episode_steps: int) -> None:
         if episodes_per_trial < 1 or max_episode_steps < 1:
             raise ValueError(
-                f"A trial needs at least one episode of one step, not {episodes_per_trial} of {max_episode_steps}."
+                "A trial needs at least one episode of one step, "
+                f"not {episodes_per_trial} of {max_episode_steps}."
             )
         num_slots = len(rows.reward)
         self._rows = rows
@@ -40,7 +40,7 @@ class TrialClock:
         """A new trial is about to start in these slots."""
         self.has_begun = True
         self.trial_seed[slots] = seeds
-        self.episode[slots] = -1
+        self.episode[slots] = -1  # `started` makes it 0 when the first row has come
         self.time[slots] = 0
         self.running[slots] = True
 
@@ -54,7 +54,7 @@ class TrialClock:
         return episode_seeds(self.trial_seed[slots], self.episode[slots] + 1)
 
     def started(self, slots: Slots) -> None:
-        """The start rows of episodes are there."""
+        """The start rows of episodes have come: only here `episode_start` and `trial_start` are True."""
         rows = self._rows
         self.episode[slots] += 1
         self.time[slots] = 0
@@ -64,15 +64,16 @@ class TrialClock:
         rows.trial_end[slots] = False
 
     def stepped(self, slots: Slots) -> None:
-        """The rows after a step are there: end at the horizon, mark the end of the trial."""
+        """The rows after a step have come: an episode ends at the horizon, and its last one ends the trial."""
         rows = self._rows
         self.time[slots] += 1
+        # Both flags at once would be ambiguous: an episode that ended by itself was not cut off.
         rows.truncated[slots] |= (self.time[slots] >= self.max_episode_steps) & ~rows.terminated[slots]
         rows.valid[slots] = True
         rows.episode_start[slots] = False
         rows.trial_start[slots] = False
-        last = (rows.terminated[slots] | rows.truncated[slots]) & (
-            self.episode[slots] == self.episodes_per_trial - 1
-        )
+        # A fall ends the episode, not the trial: that ends with its k-th episode only.
+        last = rows.terminated[slots] | rows.truncated[slots]
+        last &= self.episode[slots] == self.episodes_per_trial - 1
         rows.trial_end[slots] = last
         self.running[slots] = ~last

@@ -97,7 +97,7 @@ class VariBadWrapper(gymnasium.Env[Any, Any]):
     def _arrived(self, *, trial_end: bool) -> None:
         """The row of a trial that goes on unless this is its end; an error if it was given up instead."""
         self._running = not (trial_end or self._manager.dropped[0])
-        self._manager.check_kept(0)
+        self._manager.check_not_dropped(0)
 
     def _obs(self) -> Any:
         return map_obs(lambda part: part[0].copy(), self._manager.rows.obs)

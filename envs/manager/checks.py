@@ -1,4 +1,4 @@
-"""What may be asked of a manager: one clear error for each thing that may not, before anything has changed."""
+"""What may be asked of a manager: one clear error for each wrong call, before anything has changed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from envs.backends import BACKENDS
 from envs.backends.base import BackendConfig, OnFault
@@ -20,73 +20,105 @@ from utils.options import nearest
 
 
 class TrialDroppedError(WorkerError):
-    """The trial of this slot was given up after a fault, so there is no row to return. The manager goes on,
-    unlike after other WorkerErrors.
+    """The trial of this slot was given up after a fault, so there is no row to return.
+
+    The manager goes on, unlike after other WorkerErrors.
     """
 
     def __init__(self, slot: int) -> None:
         super().__init__(
-            f"The trial of slot {slot} was given up after a fault, so there is no row of it: a reset starts another."
+            f"The trial of slot {slot} was given up after a fault, so there is no row of it: "
+            "a reset starts another."
         )
+
+
+# -- the settings of a manager -------------------------------------------------------------------------------
 
 
 def backend_name(chosen: str, num_workers: int) -> str:
     """The backend of that name; auto is worker processes, or with a single worker this process."""
     if chosen not in ("auto", *BACKENDS):
         raise ValueError(f"backend={chosen} is not known.{nearest(chosen, ('auto', *BACKENDS))}")
-    return chosen if chosen != "auto" else "process" if num_workers > 1 else "serial"
+    if chosen != "auto":
+        return chosen
+    # This is a guess; a run measures instead (envs/backends/auto.py) and passes the name that it found.
+    return "process" if num_workers > 1 else "serial"
 
 
 def check_settings(
     config: BackendConfig, name: str, num_envs: int, *, num_workers: int, num_groups: int, deterministic: bool
 ) -> None:
-    """Refuse what cannot be, before anything is started."""
+    """Refuse settings that contradict each other, before anything is started."""
+    # Every worker needs a slot, and a slot of each group: a group without a slot could not be posted.
     if not 1 <= num_workers <= num_envs:
         raise ValueError(f"num_workers={num_workers} must be between 1 and the number of slots, {num_envs}.")
     if not 1 <= num_groups <= num_envs // num_workers:
         raise ValueError(
-            f"num_groups={num_groups} needs a slot of every group in each of {num_workers} workers: {num_groups * num_workers} slots, not {num_envs}."
+            f"num_groups={num_groups} needs a slot of every group in each of {num_workers} workers: "
+            f"{num_groups * num_workers} slots, not {num_envs}."
         )
+    # `name` may still be "auto" here: then the backend is measured later, and its own limits are not known.
     if config.max_worker_memory is not None and name in BACKENDS and not BACKENDS[name].has_processes:
         raise ValueError(
-            f"max_worker_memory={config.max_worker_memory} is for worker processes, and backend={name} has none: leave it out."
+            f"max_worker_memory={config.max_worker_memory} is for worker processes, and backend={name} "
+            "has none: leave it out."
         )
     if config.min_ready is not None:
-        if deterministic:
-            raise ValueError(
-                "min_ready takes slots as they come, so the data depends on timing: deterministic=true refuses it."
-            )
-        if name in BACKENDS and not BACKENDS[name].can_lag:
-            able = [other for other, kind in BACKENDS.items() if kind.can_lag]
-            raise ValueError(f"min_ready has no meaning on backend={name}; it works on {', '.join(able)}.")
-        if num_groups > 1:
-            raise ValueError(
-                f"min_ready={config.min_ready} and num_groups={num_groups} exclude each other: both decide who waits for whom."
-            )
-        if config.min_ready > num_envs:
-            raise ValueError(f"min_ready={config.min_ready} can never be reached with {num_envs} slots.")
+        _check_min_ready(config.min_ready, name, num_envs, num_groups=num_groups, deterministic=deterministic)
+    # A trial that is given up changes which trials the data consists of.
     if deterministic and config.on_fault is OnFault.drop:
         raise ValueError(
             "on_fault=drop gives trials up, so the data depends on faults: deterministic=true refuses it."
         )
 
 
+def _check_min_ready(
+    min_ready: int, name: str, num_envs: int, *, num_groups: int, deterministic: bool
+) -> None:
+    """Refuse to go on with the first `min_ready` slots where that has no meaning."""
+    if deterministic:
+        raise ValueError(
+            "min_ready takes slots as they come, so the data depends on timing: "
+            "deterministic=true refuses it."
+        )
+    if name in BACKENDS and not BACKENDS[name].can_lag:
+        able = ", ".join(other for other, kind in BACKENDS.items() if kind.can_lag)
+        raise ValueError(f"min_ready has no meaning on backend={name}; it works on {able}.")
+    if num_groups > 1:
+        raise ValueError(
+            f"min_ready={min_ready} and num_groups={num_groups} exclude each other: "
+            "both decide which slots are waited for."
+        )
+    if min_ready > num_envs:
+        raise ValueError(f"min_ready={min_ready} can never be reached with {num_envs} slots.")
+
+
 # -- slots, tasks and seeds ----------------------------------------------------------------------------------
 
 
-def whole(given: Any, what: str) -> int:
-    """A whole number, of Python's or numpy's: a fraction would be cut, and a truth value comes from a mask
-    (of which np.flatnonzero makes slots).
-    """
+def whole_number(given: Any, what: str) -> int:
+    """A whole number, of Python's or numpy's, or a ValueError that calls it `what`."""
+    # A fraction would be cut, and a truth value comes from a mask (np.flatnonzero makes slots of one).
     if not isinstance(given, (bool, np.bool_)):
         with suppress(TypeError):
             return operator.index(given)
     raise ValueError(f"{what} is a whole number, not {given!r}.")
 
 
+def as_list(given: Any, name: str, expected: int | None = None) -> list[Any]:
+    """A sequence as a list, if it has as many items as expected."""
+    try:
+        items = list(given)
+    except TypeError:
+        raise ValueError(f"{name}={given!r} must be a sequence, one for each slot of the reset.") from None
+    if expected is not None and len(items) != expected:
+        raise ValueError(f"reset got {len(items)} {name} for {expected} slots.")
+    return items
+
+
 def checked_slot(slot: Any, num_envs: int) -> int:
-    """The same slot, if there is one of that number."""
-    number = whole(slot, "A slot")
+    """A slot that the manager has."""
+    number = whole_number(slot, "A slot")
     if not 0 <= number < num_envs:
         raise ValueError(f"There is no slot {number}; there are 0 to {num_envs - 1}.")
     return number
@@ -96,25 +128,14 @@ def chosen_slots(slots: Sequence[int] | None, num_envs: int) -> NDArray[np.int64
     """These slots (default: all), in the order given."""
     if slots is None:
         return np.arange(num_envs)
-    chosen = [whole(slot, "A slot") for slot in listed(slots, "slots")]
+    chosen = [whole_number(slot, "A slot") for slot in as_list(slots, "slots")]
     if len(set(chosen)) < len(chosen) or any(not 0 <= slot < num_envs for slot in chosen):
         raise ValueError(f"slots={chosen} must be different numbers from 0 to {num_envs - 1}.")
     return np.array(chosen, np.int64)
 
 
-def listed(given: Any, name: str, expected: int | None = None) -> list[Any]:
-    """What was given one by one, if it is as many as expected."""
-    try:
-        found = list(given)
-    except TypeError:
-        raise ValueError(f"{name}={given!r} must be a sequence, one for each slot of the reset.") from None
-    if expected is not None and len(found) != expected:
-        raise ValueError(f"reset got {len(found)} {name} for {expected} slots.")
-    return found
-
-
 def checked_task(task: Any, spec: EnvSpec) -> NDArray[np.float64]:
-    """The same task as a vector, if the family has such tasks."""
+    """A task that the family can have, as a vector of its own."""
     vector = _numbers(task, f"A task of {spec.name}")
     if vector.shape != (spec.task_dim,):
         raise ValueError(
@@ -122,19 +143,29 @@ def checked_task(task: Any, spec: EnvSpec) -> NDArray[np.float64]:
         )
     if not np.isfinite(vector).all():
         raise ValueError(f"A trial needs a finite task; got {vector.tolist()}.")
-    return vector.astype(np.float64)  # a copy: the caller's own may change
+    return vector.astype(np.float64)  # a copy: the caller may change its own
+
+
+def checked_tasks(tasks: ArrayLike, spec: EnvSpec, count: int) -> list[NDArray[np.float64]]:
+    """The tasks of a reset, one for each of its `count` slots."""
+    return [checked_task(task, spec) for task in as_list(tasks, "tasks", count)]
 
 
 def checked_seed(seed: Any) -> int:
-    """The same seed, if a trial can have it."""
-    number = whole(seed, "The seed of a trial")
+    """A seed that a trial can have."""
+    number = whole_number(seed, "The seed of a trial")
     if not 0 <= number < 2**64:
         raise ValueError(f"A trial needs a seed from 0 to 2**64 - 1; got {number}.")
     return number
 
 
+def checked_seeds(seeds: Sequence[int], count: int) -> list[int]:
+    """The seeds of a reset, one for each of its `count` slots."""
+    return [checked_seed(seed) for seed in as_list(seeds, "seeds", count)]
+
+
 def checked_starts(starts: Mapping[int, Start], spec: EnvSpec, num_envs: int) -> dict[int, Start]:
-    """The same starts, if trials can begin like that."""
+    """Starts with which trials can begin, by slot."""
     slots = chosen_slots(list(starts), num_envs).tolist()
     for start in starts.values():
         if not isinstance(start, Start):
@@ -149,59 +180,65 @@ def checked_starts(starts: Mapping[int, Start], spec: EnvSpec, num_envs: int) ->
 
 
 def _numbers(given: Any, what: str) -> NDArray[Any]:
-    """An array of real numbers."""
+    """An array of real numbers, or a ValueError that calls it `what`."""
     try:
-        found = np.asarray(given)
+        array = np.asarray(given)
     except ValueError:
         raise ValueError(f"{what} is made of real numbers, not of rows of different lengths.") from None
-    if found.dtype.kind not in "iuf":
-        raise ValueError(
-            f"{what} is made of real numbers, not of {found.dtype if found.ndim else repr(given)}."
-        )
-    return found
+    if array.dtype.kind not in "iuf":
+        kind = str(array.dtype) if array.ndim else repr(given)
+        raise ValueError(f"{what} is made of real numbers, not of {kind}.")
+    return array
 
 
-def checked_actions(actions: Any, space: ActionSpace, num_envs: int | None = None) -> NDArray[Any]:
-    """The same actions, one per slot (or that of one slot alone), if the space has them."""
-    given = _numbers(actions, "An action")
-    wanted = (*(() if num_envs is None else (num_envs,)), *(space.shape or ()))
-    if given.shape != wanted:
-        who = (
-            "An action has shape {}; got {}."
-            if num_envs is None
-            else "step needs actions of shape {}, one per slot; it got {}."
-        )
-        raise ValueError(who.format(wanted, given.shape))
+def checked_actions(actions: Any, space: ActionSpace, num_envs: int) -> NDArray[Any]:
+    """Actions that the space has, one for each slot."""
+    array = _numbers(actions, "An action")
+    wanted = (num_envs, *(space.shape or ()))
+    if array.shape != wanted:
+        raise ValueError(f"step needs actions of shape {wanted}, one per slot; it got {array.shape}.")
+    allowed = _in_space(array, space)
+    if not allowed.all():
+        slot = np.argwhere(~allowed)[0][0]
+        raise ValueError(f"The action of slot {slot} is not in {space}: {array[slot].tolist()}.")
+    return array
+
+
+def checked_action(action: Any, space: ActionSpace) -> NDArray[Any]:
+    """An action that the space has, of one slot alone."""
+    array = _numbers(action, "An action")
+    wanted = space.shape or ()
+    if array.shape != wanted:
+        raise ValueError(f"An action has shape {wanted}; got {array.shape}.")
+    if not np.all(_in_space(array, space)):
+        raise ValueError(f"The action is not in {space}: {array.tolist()}.")
+    return array
+
+
+def _in_space(actions: NDArray[Any], space: ActionSpace) -> NDArray[np.bool_]:
+    """Which numbers of these actions lie within the bounds of the space (NaN does not)."""
     if isinstance(space, spaces.Box):
-        fine = (given >= space.low) & (given <= space.high)
-    elif given.dtype.kind != "f":
-        low = space.start if isinstance(space, spaces.Discrete) else 0
-        fine = (given >= low) & (
-            given < low + (space.n if isinstance(space, spaces.Discrete) else space.nvec)
-        )
-    else:
-        raise ValueError(f"Actions of {space} are whole numbers, not {given.dtype}.")
-    if not fine.all():
-        place = np.argwhere(~fine)[0]
-        where = "" if num_envs is None else f" of slot {place[0]}"
-        raise ValueError(
-            f"The action{where} is not in {space}: {(given if num_envs is None else given[place[0]]).tolist()}."
-        )
-    return given
+        return np.asarray((actions >= space.low) & (actions <= space.high))
+    if actions.dtype.kind == "f":
+        raise ValueError(f"Actions of {space} are whole numbers, not {actions.dtype}.")
+    if isinstance(space, spaces.Discrete):
+        return np.asarray((actions >= space.start) & (actions < space.start + space.n))
+    return np.asarray((actions >= 0) & (actions < space.nvec))
 
 
 def checked_command(command: Any) -> tuple[str, Any]:
-    """The name and the payload of what was sent to a slot; that of a reset is a dict."""
+    """The name and the payload of a command that was sent to a slot; the payload of a reset is a dict."""
     if not isinstance(command, (tuple, list)) or len(command) != 2:
         raise ValueError(f'A command is a pair, ("reset", {{...}}) or ("step", action), not {command!r}.')
     name, payload = command
     if name not in ("reset", "step"):
         raise ValueError(f"A slot knows 'reset' and 'step', not {name!r}.")
-    if name == "reset":
-        payload = {} if payload is None else payload
-        if not isinstance(payload, Mapping):
-            raise ValueError(f"A reset takes a dict with 'task' and 'seed', both optional, not {payload!r}.")
-        unknown = sorted(str(key) for key in set(payload) - {"task", "seed"})
-        if unknown:
-            raise ValueError(f"A reset takes 'task' and 'seed', not {unknown}.")
+    if name == "step":
+        return name, payload  # the action is checked where the action space is known
+    payload = {} if payload is None else payload
+    if not isinstance(payload, Mapping):
+        raise ValueError(f"A reset takes a dict with 'task' and 'seed', both optional, not {payload!r}.")
+    unknown = sorted(str(key) for key in set(payload) - {"task", "seed"})
+    if unknown:
+        raise ValueError(f"A reset takes 'task' and 'seed', not {unknown}.")
     return name, payload

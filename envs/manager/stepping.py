@@ -1,19 +1,27 @@
-"""Stepping: slots are told what to do next, in groups, and their rows are marked as they arrive."""
+"""Stepping: commands are posted to the backend, in groups of slots, and rows are marked as they arrive.
+
+One round of a group: `post_round` writes one command for each slot (a step, or a reset where an episode ended
+or a trial starts) and posts them all in one message; `wait_round` waits for the rows, lets `Recovery` cure
+what went wrong, and lets the clock mark the boundaries of episodes and trials in the rows.
+
+Slots are numbered as the manager numbers them, everywhere but in `SlotGroup`.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import Backend, BackendConfig, Commands
+from envs.backends.base import Backend, BackendConfig, Commands, Fault
 from envs.base import Layout, Rows, Slots
-from envs.manager.recovery import GrownWorker, MemoryLimit, Recovery, WorkerError
+from envs.manager.memory_limit import MemoryLimit
+from envs.manager.recovery import GrownWorker, Recovery, WorkerError
 from envs.trial import TrialClock
 
 
@@ -26,10 +34,10 @@ class Start:
 
 
 class Stepper:
-    """Posts commands to a backend and collects rows: the one place that knows which slots owe an answer.
+    """Posts commands to a backend and collects rows: the one place that knows which slots owe a row.
 
     One thread at a time: a second one that calls in meanwhile gets an error, and changes nothing; only
-    `close` may come from any.
+    `close` may come from any thread.
     """
 
     def __init__(
@@ -45,43 +53,59 @@ class Stepper:
         self._backend, self._layout, self._config = backend, layout, config
         self.rows, self.clock = backend.rows, clock
         num_slots = len(self.rows.reward)
-        self._commands = Commands.empty(self.rows)
-        self._pending = np.zeros(num_slots, np.bool_)
-        self._posted_at = np.zeros(num_slots)
         self._indices = np.arange(num_slots)
-        self._alone = threading.Lock()
-        self._whose_turn = 0
-        self._closed = False
-        self.recovery = Recovery(backend, layout, clock, self._commands, config, strict=strict)
+        self._commands = Commands.empty(self.rows)
+        # True from the post of a slot's command until its row is collected. Recovery shares this array: it
+        # clears the slots whose trials it gives up.
+        self._pending = np.zeros(num_slots, np.bool_)
+        self.recovery = Recovery(backend, layout, clock, self._commands, self._pending, config, strict=strict)
         self._memory = MemoryLimit(backend, config.max_worker_memory)
+        self._first_ready: FirstReady | None = None
+        if config.min_ready is not None:
+            self._first_ready = FirstReady(backend, config.min_ready, config.call_timeout_s, num_slots)
+        self._lock = threading.Lock()
+        self._thread_inside = 0
+        self._closed = False
+        # Groups are consecutive slots, uneven by one at most.
         edges = [num_slots * group // num_groups for group in range(num_groups + 1)]
         self.groups = [
             SlotGroup(self, start, stop) for start, stop in zip(edges[:-1], edges[1:], strict=True)
         ]
 
-    # -- telling ---------------------------------------------------------------------------------------------
+    # -- posting ---------------------------------------------------------------------------------------------
 
     def post_round(self, part: slice, actions: NDArray[Any], starts: Mapping[int, Start]) -> None:
-        """One row further in every slot of this part whose trial goes on and whose last row is there; a new
-        trial in those of `starts`.
+        """One row further in every slot of this part whose trial goes on, and new trials in `starts`.
+
+        `actions[i]` is the action of slot `part.start + i`. A slot whose last row is still awaited is left
+        out (with `min_ready`).
         """
         with _Turn(self):
             rows, commands, clock = self.rows, self._commands, self.clock
             if starts:
                 self._refuse_pending(np.fromiter(starts, np.int64, len(starts)))
+
+            # Which slots go on. Usually all do, and then a slice makes the reads and writes below plain
+            # copies of memory rather than gathers and scatters.
             able = clock.running[part] & ~self._pending[part]
             chosen = np.flatnonzero(able)
-            slots: Slots = part if len(chosen) == len(able) else chosen + part.start
-            commands.action[slots] = actions if slots is part else actions[chosen]
-            again = rows.ended[slots]
-            commands.reset[slots] = again
-            if again.any():
-                ended = self._indices[slots][again]
-                commands.seed[ended] = clock.next_episode_seeds(ended)
+            slots: Slots = part
+            if len(chosen) < len(able):
+                slots, actions = chosen + part.start, actions[chosen]
+
+            # Their commands. After the last row of an episode the action is ignored: the next row is the
+            # start of the next episode, from a seed that follows from the trial's.
+            commands.action[slots] = actions
+            ended = rows.ended[slots]
+            commands.reset[slots] = ended
+            if ended.any():
+                restarted = self._indices[slots][ended]
+                commands.seed[restarted] = clock.next_episode_seeds(restarted)
+
+            # New trials go into the same message, so that a free slot costs no round of its own.
             posted = self._indices[slots]
             if starts:
-                fresh = self._arm(starts)
-                posted = np.union1d(posted, fresh)
+                posted = np.union1d(posted, self._write_starts(starts))
             if len(posted):
                 self._post(posted)
 
@@ -89,7 +113,7 @@ class Stepper:
         """Start trials in these slots."""
         with _Turn(self):
             self._refuse_pending(np.fromiter(starts, np.int64, len(starts)))
-            self._post(self._arm(starts))
+            self._post(self._write_starts(starts))
 
     def post_step(self, slot: int, action: Any) -> None:
         """One row further in one slot."""
@@ -103,46 +127,50 @@ class Stepper:
             self._commands.seed[slots] = self.clock.next_episode_seeds(slots)
             self._post(slots)
 
-    def _arm(self, starts: Mapping[int, Start]) -> NDArray[np.int64]:
+    def _write_starts(self, starts: Mapping[int, Start]) -> NDArray[np.int64]:
         """Write these starts into the commands; their slots, sorted."""
         slots = np.array(sorted(starts), np.int64)
-        order = [starts[int(slot)] for slot in slots]
+        in_order = [starts[slot] for slot in slots.tolist()]
+        tasks = np.stack([start.task for start in in_order])
+        seeds = np.array([start.seed for start in in_order], np.uint64)
         self._commands.reset[slots] = True
         self._commands.action[slots] = 0
-        self._commands.task[slots] = self.rows.task[slots] = np.stack([start.task for start in order])
-        self.clock.begin(slots, np.array([start.seed for start in order], np.uint64))
+        self._commands.task[slots] = self.rows.task[slots] = tasks
+        # The clock first: the seed of the first episode follows from the seed of the trial.
+        self.clock.begin(slots, seeds)
         self.recovery.begin(slots)
         self._commands.seed[slots] = self.clock.next_episode_seeds(slots)
         return slots
 
     def _post(self, slots: NDArray[np.int64]) -> None:
-        grown = (
-            self._memory.look()
-        )  # now, since nobody needs the rows any more that were there before the post
+        """Post the commands of these slots."""
+        # Workers that have grown too large are built anew here: the last rows have been read by now, and the
+        # next are not under way yet.
+        grown = self._memory.grown()
         if grown:
-            self._mend(lambda: self._recycle(grown))
-            slots = slots[
-                self.clock.running[slots]
-            ]  # an environment that is not deterministic has lost its trial by that
+            self._recover([], grown)
+            # An environment that is not deterministic has lost its trial by that, and has no next row.
+            slots = slots[self.clock.running[slots]]
             if not len(slots):
                 return
-        if self._config.min_ready is not None:
-            self._posted_at[slots] = time.monotonic()
+        if self._first_ready is not None:
+            self._first_ready.posted(slots)
+        # Recorded before it is sent: whatever goes wrong from now on, recovery knows the command.
         self._pending[slots] = True
         self.recovery.posted(slots)
         self._backend.post(slots, self._commands)
 
-    def check_settled(self) -> None:
-        """An error if any slot owes an answer (with `min_ready` some always may)."""
+    def check_nothing_pending(self) -> None:
+        """An error if any slot owes a row (with `min_ready` some always may)."""
         with _Turn(self):
-            if self._config.min_ready is None:
+            if self._first_ready is None:
                 self._refuse_pending(slice(None))
 
     def _refuse_pending(self, slots: Slots) -> None:
-        owed = self._indices[slots][self._pending[slots]]
-        if len(owed):
+        pending = self._indices[slots][self._pending[slots]]
+        if len(pending):
             raise RuntimeError(
-                f"Slots {owed.tolist()} still owe an answer: recv() it first, or abandon() all trials."
+                f"Slots {pending.tolist()} still owe an answer: recv() it first, or abandon() all trials."
             )
 
     def render(self, slot: int) -> NDArray[np.uint8]:
@@ -154,159 +182,203 @@ class Stepper:
     # -- collecting ------------------------------------------------------------------------------------------
 
     def wait_round(self, part: slice) -> None:
-        """The rows of what was posted in this part, or with `min_ready` at least so many of them; all others
-        there are not valid.
+        """Collect what was posted in this part: all of it, or with `min_ready` at least so many rows.
+
+        Afterwards `rows.valid` is True in this part exactly where a row was collected.
         """
         with _Turn(self):
             pending = self._pending[part]
-            slots = self._indices[part] if pending.all() else np.flatnonzero(pending) + part.start
+            slots = self._indices[part]
+            if not pending.all():
+                slots = np.flatnonzero(pending) + part.start
             self.rows.valid[part] = False
-            self._collect(slots, self._config.min_ready)
+            self._collect(slots, self._first_ready)
 
     def collect(self, slots: Sequence[int] | NDArray[np.int64]) -> None:
-        """The rows of these slots, which must have been posted."""
+        """Collect the rows of these slots, which must have been posted."""
         with _Turn(self):
             asked = np.asarray(slots, np.int64)
-            if not self._pending[asked].all():
-                raise RuntimeError(
-                    f"Slots {asked[~self._pending[asked]].tolist()} were sent nothing to answer."
-                )
-            self._collect(asked, None)
+            idle = asked[~self._pending[asked]]
+            if len(idle):
+                raise RuntimeError(f"Slots {idle.tolist()} were sent nothing to answer.")
+            self._collect(asked)
 
-    def drain(self) -> None:
-        """Wait for whatever is still owed, and forget all trials."""
-        owed = np.flatnonzero(self._pending)
-        if len(owed):
-            self.collect(owed)
+    def abandon(self) -> None:
+        """Wait for whatever is still pending, and forget all trials."""
+        pending = np.flatnonzero(self._pending)
+        if len(pending):
+            self.collect(pending)
         with _Turn(self):
             self.clock.forget(slice(None))
             self.recovery.dropped[:] = False
 
-    def _collect(self, slots: NDArray[np.int64], min_ready: int | None) -> None:
-        """Wait for the rows of these slots, and let the clock mark them."""
-        ready = self._wait(slots, min_ready)
+    def _collect(self, slots: NDArray[np.int64], first_ready: FirstReady | None = None) -> None:
+        """Wait for the rows of these slots, and write into them what the environments do not know."""
+        ready = self._wait(slots, first_ready)
         if not len(ready):
             return
         self._pending[ready] = False
-        at: Slots = slice(ready[0], ready[-1] + 1) if ready[-1] - ready[0] == len(ready) - 1 else ready
         rows, commands = self.rows, self._commands
-        rows.prev_action[at] = commands.action[at]
-        resets = commands.reset[at]
-        if resets.any():
-            fresh = ready[resets]
-            self.clock.started(fresh)
-            self.clock.stepped(ready[~resets])
-            rows.prev_action[fresh] = 0
-        else:
-            self.clock.stepped(at)
-        self._layout.write_extra(rows, at)
-        self.recovery.arrived(at)
 
-    def _wait(self, slots: NDArray[np.int64], min_ready: int | None) -> NDArray[np.int64]:
-        """The slots that are ready, after whatever had to be mended; those whose trials were given up are not
-        among them.
+        # Consecutive slots are addressed as a slice, which is faster (see `post_round`).
+        arrived: Slots = ready
+        if ready[-1] - ready[0] == len(ready) - 1:
+            arrived = slice(ready[0], ready[-1] + 1)
+
+        # The previous action is the one that led to this row. None led to the start of an episode: it is 0.
+        was_reset = commands.reset[arrived]
+        rows.prev_action[arrived] = commands.action[arrived]
+        if was_reset.any():
+            started = ready[was_reset]
+            rows.prev_action[started] = 0
+            # The clock marks start rows and rows after a step in different ways.
+            self.clock.started(started)
+            self.clock.stepped(ready[~was_reset])
+        else:
+            self.clock.stepped(arrived)
+
+        # The flags are right now: the task and the new-episode flag go into the observation, and recovery
+        # records the finished row.
+        self._layout.write_extra(rows, arrived)
+        self.recovery.arrived(arrived)
+
+    def _wait(self, slots: NDArray[np.int64], first_ready: FirstReady | None) -> NDArray[np.int64]:
+        """Wait for these slots through all faults; the slots whose rows are there.
+
+        A slot whose trial was given up is not among them.
         """
-        timeout = self._config.call_timeout_s
         while len(slots):
-            if min_ready is not None and self._posted_at[slots].min() < time.monotonic() - timeout:
-                late = slots[self._posted_at[slots] < time.monotonic() - timeout]
-                _, faults = self._backend.wait(late, 0.0)  # nobody waits for it, but it has a deadline too
-                ready = slots[:0]
-                self._posted_at[late] = time.monotonic()
+            if first_ready is not None:
+                ready, faults = first_ready.wait(slots)
             else:
-                ready, faults = self._backend.wait(
-                    slots, timeout, None if min_ready is None else min(min_ready, len(slots))
-                )
+                ready, faults = self._backend.wait(slots, self._config.call_timeout_s)
             if faults:
-                self._check_open()  # or closing it would be mended
-                self._mend(lambda found=faults: self.recovery.recover(found, self._pending))
+                # A backend that is being closed by another thread reports faults too: those are not cured.
+                self._check_open()
+                self._recover(faults)
             elif len(ready):
                 return ready
+            # Recovery has posted the lost slots again, so they are still pending and waited for once more;
+            # a slot whose trial was given up is not pending, and is left out.
             slots = slots[self._pending[slots]]
         return slots
 
-    def _recycle(self, grown: list[GrownWorker]) -> None:
-        self.recovery.recover([], self._pending, grown)
-        self._memory.check_new()
-
-    def _mend(self, how: Callable[[], None]) -> None:
+    def _recover(self, faults: Sequence[Fault], grown: Sequence[GrownWorker] = ()) -> None:
+        """Let recovery cure this. Where it cannot, the manager is closed and the error goes to the caller."""
         try:
-            how()
+            self.recovery.recover(faults, grown)
+            if grown:
+                self._memory.check_rebuilt()
         except BaseException as error:
-            self._pending[:] = False  # nobody owes an answer any more
+            # This catches Ctrl-C too: in the middle of a recovery nothing is left that could go on.
+            self._pending[:] = False
             self.close()
             if isinstance(error, WorkerError):
+                # Its text holds the environment's own traceback; that of the recovery would only hide it.
                 raise error.with_traceback(None) from None
             raise
+
+    # -- the end ---------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
         if self._closed:
             raise RuntimeError("The manager is closed.")
 
     def close(self) -> None:
-        """Stop the backend; idempotent. A thread in the middle of a call has a moment to leave it before
-        everything is taken away.
+        """Stop the backend; may be called twice.
+
+        A thread in the middle of a call has a moment to leave it before everything is taken away.
         """
+        # A wait that another thread is in sees `closing` and ends with an error.
         self._closed = self._backend.closing = True
         has_left = False
         try:
-            if self._whose_turn != threading.get_ident():  # else it comes from within the call
-                has_left = self._alone.acquire(
-                    timeout=min(self._config.close_timeout_s, threading.TIMEOUT_MAX)
-                )
+            # From within a call (a recovery that failed) there is no other thread to wait for.
+            if self._thread_inside != threading.get_ident():
+                timeout = min(self._config.close_timeout_s, threading.TIMEOUT_MAX)
+                has_left = self._lock.acquire(timeout=timeout)
         finally:
             self._backend.close()
             if has_left:
-                self._alone.release()
+                self._lock.release()
 
 
 class _Turn:
-    """Lets one thread in at a time, and nobody after the end."""
+    """Lets one thread at a time into the Stepper, and none after it was closed."""
 
     def __init__(self, stepper: Stepper) -> None:
         self._stepper = stepper
 
     def __enter__(self) -> None:
         self._stepper._check_open()
-        if not self._stepper._alone.acquire(blocking=False):
+        if not self._stepper._lock.acquire(blocking=False):
             raise RuntimeError(
                 "Another thread is in the middle of a call to this manager; one thread at a time."
             )
-        self._stepper._whose_turn = threading.get_ident()
-        if self._stepper._closed:  # since we looked
+        self._stepper._thread_inside = threading.get_ident()
+        # It may have been closed between the check and the lock.
+        if self._stepper._closed:
             self.__exit__()
             self._stepper._check_open()
 
     def __exit__(self, *_: object) -> None:
-        self._stepper._whose_turn = 0
-        self._stepper._alone.release()
+        self._stepper._thread_inside = 0
+        self._stepper._lock.release()
+
+
+class FirstReady:
+    """`min_ready`: a round goes on with the slots that are ready first.
+
+    A slot that is late has no caller that waits for it alone, but the deadline of a call holds for it too: so
+    the time of each post is remembered here.
+    """
+
+    def __init__(self, backend: Backend, min_ready: int, timeout: float, num_slots: int) -> None:
+        self._backend, self._min_ready, self._timeout = backend, min_ready, timeout
+        self._posted_at = np.zeros(num_slots)
+
+    def posted(self, slots: NDArray[np.int64]) -> None:
+        """The deadline of these slots begins now."""
+        self._posted_at[slots] = time.monotonic()
+
+    def wait(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[Fault]]:
+        """The slots that are ready, at least `min_ready` of them; or the faults, as `Backend.wait`."""
+        overdue = slots[self._posted_at[slots] < time.monotonic() - self._timeout]
+        if not len(overdue):
+            return self._backend.wait(slots, self._timeout, min(self._min_ready, len(slots)))
+        # Waited for with no time left, a slot without a row is a fault. One whose row has come in time is
+        # not, and gets a new deadline so that the next turn of the loop can return it.
+        _, faults = self._backend.wait(overdue, 0.0)
+        self._posted_at[overdue] = time.monotonic()
+        return slots[:0], faults
 
 
 class SlotGroup:
-    """Consecutive slots that step together while those of other groups wait for their actions; counted from 0
-    within the group.
+    """Consecutive slots that step together while those of other groups wait for their actions.
+
+    Everything here counts slots from 0 within the group: its slot i is slot `start + i` of the manager.
     """
 
     def __init__(self, stepper: Stepper, start: int, stop: int) -> None:
         self._stepper = stepper
-        self._part = slice(start, stop)
+        self.part = slice(start, stop)
+        """Its slots of the manager."""
         self.start, self.size = start, stop - start
         self.rows: Rows = stepper.rows.part(start, stop)
-        self.running = stepper.clock.running[self._part]
-        """[n] slots whose trial goes on after this row (a live view)."""
-        self.episode = stepper.clock.episode[self._part]
-        """[n] the episode of its trial that a slot is in, from 0 (a live view)."""
-        self.dropped = stepper.recovery.dropped[self._part]
-        """[n] slots whose trial was given up after a fault, until they begin another (a live view)."""
+        self.running = stepper.clock.running[self.part]
+        """[size] slots whose trial goes on after this row (a live view)."""
+        self.episode = stepper.clock.episode[self.part]
+        """[size] the episode of its trial that a slot is in, from 0 (a live view)."""
+        self.dropped = stepper.recovery.dropped[self.part]
+        """[size] slots whose trial was given up after a fault, until they begin another (a live view)."""
 
     def post(self, actions: NDArray[Any], starts: Mapping[int, Start]) -> None:
-        """One row further in every slot whose trial goes on, and a new trial in the slots of `starts`, in the
-        same message.
-        """
-        shifted = {slot + self.start: start for slot, start in starts.items()} if self.start else starts
-        self._stepper.post_round(self._part, actions, shifted)
+        """One row further in every slot whose trial goes on, and new trials in `starts`, in one message."""
+        # The only place where slots of a group become slots of the manager.
+        of_manager = {slot + self.start: start for slot, start in starts.items()}
+        self._stepper.post_round(self.part, actions, of_manager)
 
     def wait(self) -> Rows:
-        """The rows of what was posted; `rows.valid` tells which are there."""
-        self._stepper.wait_round(self._part)
+        """The rows of what was posted; `rows.valid` says which are there."""
+        self._stepper.wait_round(self.part)
         return self.rows

@@ -107,11 +107,11 @@ def test_a_worker_that_dies_while_its_trials_are_re_run_is_replaced(tmp_path: Pa
     with manage(faulty(tmp_path, "kill", times=1, at=4, again="")) as manager:
         first = manager._stepper.recovery._replay
 
-        def replay(slots: NDArray[np.int64], pending: NDArray[np.bool_]) -> Any:
+        def replay(slots: NDArray[np.int64]) -> Any:
             if not (tmp_path / "killed").exists():
                 (tmp_path / "killed").touch()
                 os.kill(manager.pids[0 if 0 in slots else 1], signal.SIGKILL)
-            return first(slots, pending)
+            return first(slots)
 
         manager._stepper.recovery._replay = replay
         assert played(manager) == fault_free()

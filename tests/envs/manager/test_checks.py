@@ -11,12 +11,13 @@ from gymnasium import spaces
 from envs.backends.base import BackendConfig
 from envs.manager.checks import (
     backend_name,
+    checked_action,
     checked_actions,
     checked_seed,
     checked_starts,
     checked_task,
     chosen_slots,
-    whole,
+    whole_number,
 )
 from envs.parallel_env_manager import ParallelEnvManager, Start
 from tests.toys import CountingFamily
@@ -39,7 +40,7 @@ def test_a_backend_that_is_not_known_is_one_sentence_with_the_nearest() -> None:
     "given", [3, np.int8(3), np.uint64(3), np.array(3)], ids=lambda given: type(given).__name__
 )
 def test_whole_numbers_are_those_of_python_and_numpy(given: Any) -> None:
-    found = whole(given, "It")
+    found = whole_number(given, "It")
     assert found == 3 and type(found) is int
     assert checked_seed(np.uint64(2**64 - 1)) == 2**64 - 1
 
@@ -49,7 +50,7 @@ def test_whole_numbers_are_those_of_python_and_numpy(given: Any) -> None:
 )
 def test_what_would_have_to_be_cut_or_read_is_no_whole_number(given: Any) -> None:
     with pytest.raises(ValueError, match="It is a whole number, not "):
-        whole(given, "It")
+        whole_number(given, "It")
 
 
 def test_slots_come_in_any_sequence_and_keep_their_order() -> None:
@@ -88,7 +89,7 @@ def test_a_start_takes_whatever_makes_a_task_and_keeps_its_own_copy() -> None:
 )
 def test_discrete_actions_are_checked_too(space: Any, good: list[Any], bad: list[Any]) -> None:
     assert checked_actions(good, space, 4).tolist() == good
-    assert checked_actions(good[0], space).tolist() == good[0]
+    assert checked_action(good[0], space).tolist() == good[0]
     for wrong, sentence in (
         (bad, "The action of slot 2 is not in"),
         (np.array(good, np.float32), "are whole numbers, not float32"),
@@ -96,4 +97,4 @@ def test_discrete_actions_are_checked_too(space: Any, good: list[Any], bad: list
         with pytest.raises(ValueError, match=sentence):
             checked_actions(wrong, space, 4)
     with pytest.raises(ValueError, match=r"The action is not in .*: "):
-        checked_actions(bad[2], space)
+        checked_action(bad[2], space)
