@@ -1,7 +1,8 @@
-"""make_env and make_parallel_env: any family as a Gymnasium environment, or as many slots side by side."""
+"""make_env, make_parallel_env and make_family: any family as a Gymnasium environment, as many slots, or as itself."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
@@ -16,14 +17,14 @@ from envs.meta.third_party.installed import missing
 from envs.parallel_env_manager import ParallelEnvManager
 from utils.options import OptionError, from_keywords, nearest
 
-_OWN_ARGUMENTS = {"family": "env_id", "max_rollouts_per_task": "episodes_per_task", "oracle": "oracle"}
-"""Options that are arguments of their own here, by what they are called in a config."""
+_NAMED_ARGUMENTS = {"family": "env_id", "max_rollouts_per_task": "episodes_per_task", "oracle": "oracle"}
+"""Options that the functions below take as arguments: name in a config -> name of the argument."""
 
 _BACKEND_OPTIONS = {item.name for item in fields(BackendConfig)}
 
 
 def make_family(env: str | EnvConfig, **options: Any) -> TaskFamily:
-    """The family of this name with these options (by their config names), or the family of a config."""
+    """The family of this name with these options, by their names in a config; or the family of a config."""
     if isinstance(env, EnvConfig):
         if options:
             raise OptionError(
@@ -45,14 +46,15 @@ def make_env(
     render_mode: str | None = None,
     **kwargs: Any,
 ) -> VariBadWrapper:
-    """One environment whose Gymnasium episode is a trial: `episodes_per_task` episodes of one task (None: as
-    many as the family's default).
+    """One environment whose Gymnasium episode is a trial: `episodes_per_task` episodes of one task.
 
-    `seed` seeds the first reset, as `reset(seed=)` would. `oracle` shows the task in the observation.
-    `boundary` is what the agent sees between two episodes (`reset_obs` or `legacy`, see `Boundary`). kwargs
-    are the family's options under their config names. `horizon` is the option max_episode_steps (H), a name
-    that `gymnasium.make` keeps to itself: there it cuts the whole trial.
+    With `episodes_per_task=None` a trial has as many episodes as the family's default says. `seed` seeds the
+    first reset, as `reset(seed=)` does. `oracle` shows the task in the observation. `boundary` is what the
+    agent sees between two episodes, see `Boundary`. kwargs are the family's options, by their names in a
+    config. `horizon` is another name of the option max_episode_steps (H), because `gymnasium.make` takes
+    max_episode_steps itself and cuts the whole trial there.
     """
+    # Options first, then the arguments that only a single environment has, then the environment.
     if horizon is not None:
         if "max_episode_steps" in kwargs:
             raise OptionError("make_env: horizon and max_episode_steps are the same; give one of them.")
@@ -61,9 +63,8 @@ def make_env(
         env_id, episodes_per_task, oracle, kwargs, also=("horizon", "boundary", "render_mode")
     )
     if str(getattr(boundary, "value", boundary)) not in Boundary.__members__:
-        raise OptionError(
-            f"make_env: boundary={boundary!r} is not one of its values.{nearest(str(boundary), Boundary.__members__)}"
-        )
+        hint = nearest(str(boundary), Boundary.__members__)
+        raise OptionError(f"make_env: boundary={boundary!r} is not one of its values.{hint}")
     if render_mode not in (None, "rgb_array"):
         raise OptionError(f"make_env: render_mode={render_mode!r} must be None or 'rgb_array'.")
     manager = ParallelEnvManager(
@@ -79,6 +80,7 @@ def make_env(
         boundary=boundary if isinstance(boundary, Boundary) else Boundary[boundary],
         render_mode=render_mode,
     )
+    # The first reset is then the one that `reset(seed=seed)` would have given.
     if seed is not None:
         env.np_random = seeding.np_random(seed)[0]
     return env
@@ -94,14 +96,14 @@ def make_parallel_env(
     num_envs: int | None = None,
     **kwargs: Any,
 ) -> ParallelEnvManager:
-    """`num_envs` slots (default: one per worker) in `num_workers` worker processes; with one, and no other
-    backend named, in this process.
+    """A manager of `num_envs` slots (default: one per worker) in `num_workers` worker processes.
 
-    kwargs are the family's options under their config names, and those of the backend (`BackendConfig`:
-    start_method, threads, ...).
+    With one worker the slots are stepped in this process, unless `name=` names another backend. kwargs are the
+    options of the family, by their names in a config, and those of the backend (see `BackendConfig`).
     """
     if num_workers < 1:
         raise OptionError(f"make_parallel_env: num_workers={num_workers} must be at least 1.")
+    # No option of a family has the name of an option of the backend (a test holds that), so kwargs can be split.
     settings = {name: value for name, value in kwargs.items() if name in _BACKEND_OPTIONS}
     options = {name: value for name, value in kwargs.items() if name not in _BACKEND_OPTIONS}
     family = _family_of(env_id, episodes_per_task, oracle, options, also=("num_envs", *_BACKEND_OPTIONS))
@@ -117,23 +119,37 @@ def make_parallel_env(
 
 
 def _registered(name: str) -> type[TaskFamily]:
+    """The family that is registered under this name, if it can be played with what is installed."""
     if name not in FAMILIES:
-        raise OptionError(f"There is no environment {name!r}.{nearest(str(name), FAMILIES)}")
+        raise OptionError(f"There is no environment {name!r}.{_hint(str(name))}")
     lacking = missing(FAMILIES[name])
     if lacking is not None:
         raise OptionError(lacking)
     return FAMILIES[name]
 
 
+def _hint(name: str) -> str:
+    """What to write instead of an unknown name: published repositories put a version behind theirs."""
+    plain = re.sub(r"^Retrial/|-v\d+$", "", name)
+    if plain != name and plain in FAMILIES:
+        return (
+            f" The names of families have no version and no prefix here: write {plain!r}, "
+            f'for example make_env("{plain}", episodes_per_task=2).'
+        )
+    return nearest(plain, FAMILIES)
+
+
 def _family_of(
     env_id: str, episodes_per_task: int | None, oracle: bool, options: Mapping[str, Any], also: Iterable[str]
 ) -> TaskFamily:
-    """The family with these options; a wrong one is refused with the nearest of all that the caller takes."""
+    """The family with these options; `also` are the names that the caller takes besides, for the hint."""
     kind = _registered(env_id)
-    for name, argument in _OWN_ARGUMENTS.items():
+    # An option that is an argument of the caller as well must not be given twice.
+    for name, argument in _NAMED_ARGUMENTS.items():
         if name in options:
             raise OptionError(f"{env_id}: {name!r} is given by the argument {argument!r}.")
-    known = {item.name for item in fields(kind.Config)} - set(_OWN_ARGUMENTS)
+    # Unknown names are refused here, since only here all names that would have been legal are known.
+    known = {item.name for item in fields(kind.Config)} - set(_NAMED_ARGUMENTS)
     for name in options:
         if name not in known:
             raise OptionError(f"{env_id} has no option {name!r}.{nearest(name, {*known, *also})}")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, closing
+from dataclasses import fields
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
+from envs.backends.base import BackendConfig
 from envs.interop.varibad_wrapper import VariBadWrapper
+from envs.meta import FAMILIES
 from envs.meta.make_env import make_env, make_family, make_parallel_env
 from envs.meta.toy.point_robot import PointRobotConfig, PointStart
 from utils.options import OptionError
@@ -94,6 +97,25 @@ def test_none_takes_the_familys_number_of_episodes():
         assert manager.episodes_per_trial == 1
 
 
+def test_the_published_calls_work_as_they_are_typed():
+    """The calls of the published guide, with its positions and its keywords."""
+    max_rollouts_per_task, tasks = 2, {"num_train_tasks": 5, "num_eval_tasks": 3}
+    with (
+        make_env("PointRobot", max_rollouts_per_task, seed=43, **tasks, **SHORT) as eval_env,
+        make_parallel_env(
+            "PointRobot", max_rollouts_per_task, num_workers=1, seed=42, oracle=False, **tasks, **SHORT
+        ) as manager,
+    ):
+        assert len(trial_of(eval_env)) == 12
+        assert (manager.episodes_per_trial, manager.num_envs) == (2, 1)
+
+
+def test_no_option_of_a_family_has_the_name_of_an_option_of_the_backend():
+    backend = {item.name for item in fields(BackendConfig)}
+    for kind in FAMILIES.values():
+        assert not backend & {item.name for item in fields(kind.Config)}
+
+
 def test_options_reach_the_family_by_their_config_names():
     family = make_family("PointRobot", start="fixed", radius=0.4)
     assert isinstance(family.config, PointRobotConfig)
@@ -115,6 +137,10 @@ def test_the_horizon_has_a_name_that_gymnasium_make_does_not_keep_to_itself():
     [
         ({"env_id": "AntDirr"}, r"no environment 'AntDirr'. Did you mean 'AntDir'\?"),
         ({"env_id": "antdir"}, r"Did you mean 'AntDir'\?"),
+        ({"env_id": "AntDir-v0"}, r'no version .* here: write .*make_env\("AntDir", episodes_per_task=2\)'),
+        ({"env_id": "Retrial/AntDir-v1"}, r"no version and no prefix here: write 'AntDir'"),
+        ({"env_id": "HalfCheetahVel-v00"}, r"write 'HalfCheetahVel'"),
+        ({"env_id": "AntDirr-v0"}, r"Did you mean 'AntDir'\?"),
         ({"varient": "circle"}, r"AntDir has no option 'varient'. Did you mean 'variant'\?"),
         ({"boundry": "legacy"}, r"Did you mean 'boundary'\?"),
         ({"variant": "cirle"}, r"variant='cirle' is not one of its values. Did you mean 'circle'\?"),
