@@ -1,52 +1,53 @@
-"""Lanes: two halves of an update that wait for nothing of each other, side by side where the machine has a
-core for each.
+"""Work in threads: independent parts of one computation run at the same time, and give the same bits.
+
+Torch works without the interpreter's lock, so two threads of one intra-op thread each keep two cores busy.
+One operation on two intra-op threads does not, since most operations of a recurrence are small.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from threading import Thread
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
 
 from utils.machine import available_cores
 
+S = TypeVar("S")
+T = TypeVar("T")
 First = TypeVar("First")
 Second = TypeVar("Second")
 
 FEWEST_ROWS = 1000
-"""Below, a thread costs more than it saves."""
+"""A computation over fewer rows than this gains less from a thread than the thread costs."""
 
 
-def both(
+def run_both(
     first: Callable[[], First], second: Callable[[], Second], *, rows: int, device: torch.device
 ) -> tuple[First, Second]:
-    """What both give, whichever thread they run in: the numbers are the same, since neither reads what the
-    other writes.
+    """Return (first(), second()), at the same time if that pays; neither may read what the other writes.
 
-    Torch works without the interpreter's lock, so two threads of one intra-op thread each keep two cores
-    busy; one operation on two threads does not, since most operations of a recurrence are small. On other
-    devices, and for few rows, one after the other.
+    It does not pay for few rows, on one core, and on other devices: there the first runs before the second.
     """
     if device.type != "cpu" or rows < FEWEST_ROWS or available_cores() < 2:
         return first(), second()
-    found: list[Second] = []
-    raised: list[BaseException] = []
+    with _threads(1) as pool:
+        other = pool.submit(second)
+        return first(), other.result()
 
-    def run() -> None:
-        torch.get_num_threads()  # a new thread takes over the number of intra-op threads when it is first asked for it
-        try:
-            found.append(second())
-        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
-            raised.append(error)
 
-    lane = Thread(target=run, name="lane")
-    lane.start()
-    try:
-        mine = first()
-    finally:
-        lane.join()
-    if raised:
-        raise raised[0]
-    return mine, found[0]
+def map_in_threads(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
+    """Return [function(item) for item in items], each item in a thread of its own, the first in this one."""
+    if len(items) == 1:
+        return [function(items[0])]
+    with _threads(len(items) - 1) as pool:
+        others = [pool.submit(function, item) for item in items[1:]]
+        return [function(items[0]), *(other.result() for other in others)]
+
+
+def _threads(count: int) -> Executor:
+    # The pool lives for one call: leaving its `with` block waits for its threads, also where a part has
+    # failed. A new thread takes over the process's number of intra-op threads when it first asks for that
+    # number.
+    return ThreadPoolExecutor(count, "part", initializer=torch.get_num_threads)

@@ -45,7 +45,7 @@ from policies.agents.base import WITH_MEMORY, WITHOUT_MEMORY, AgentConfig, Arch,
 from policies.algorithms.base import Algorithm, AlgorithmConfig, ReturnHorizon, optimizer_groups
 from policies.returns import successor
 from utils.options import OnlyIf, option
-from utils.parallel import First, Second, both
+from utils.parallel import First, Second, run_both
 
 
 class WindowStart(Enum):
@@ -328,7 +328,7 @@ class OffPolicy(Algorithm):
         self, batch: Batch, first: Callable[[], First], second: Callable[[], Second]
     ) -> tuple[First, Second]:
         """Side by side, if it pays; all that is drawn is drawn by the second."""
-        return both(first, second, rows=batch.reward.numel(), device=self.device)
+        return run_both(first, second, rows=batch.reward.numel(), device=self.device)
 
     def _transitions(self, batch: Batch) -> Transitions:
         config, (_, columns) = self.config, batch.shape

@@ -20,7 +20,7 @@ from policies.algorithms.base import Algorithm
 from policies.algorithms.off_policy import OffPolicy
 from policies.algorithms.ppo import PPO
 from tests.policies.algorithms.test_algorithms import batch_for, equal, make, parameters, spoilt_in
-from utils import parallel as lanes
+from utils import parallel
 
 KIND = {name: kind.serves[0].value for name, kind in ALGORITHMS.items()}
 EVERYTHING: dict[str, Any] = {"decode": Decodes.reward_and_transition, "heads_read": HeadsRead.belief}
@@ -121,10 +121,10 @@ def test_padding_influences_nothing(name: str) -> None:
 
 @every_algorithm
 def test_in_one_thread_and_in_two_the_bits_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "FEWEST_ROWS", 0)
+    monkeypatch.setattr(parallel, "FEWEST_ROWS", 0)
     results = []
     for cores in (1, 2, 2):
-        monkeypatch.setattr(lanes, "available_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(parallel, "available_cores", lambda cores=cores: cores)
         algorithm = inferring(name)
         results.append({})
         for seed in range(3):

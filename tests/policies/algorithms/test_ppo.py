@@ -1,12 +1,8 @@
-"""PPO: its losses worked out by hand, an update against one written plainly, its parts, and what it learns in
-seconds.
-"""
+"""PPO: losses worked out by hand, an update against one written plainly, and what it learns in seconds."""
 
 from __future__ import annotations
 
-import io
 import math
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +17,7 @@ from buffers.rollout import RolloutBuffer
 from policies.agents import AGENT_ARCHS
 from policies.agents.base import Arch, Encoders, PolicyRows
 from policies.algorithms.base import ReturnHorizon
-from policies.algorithms.ppo import PPO, PPOConfig, ValueScale
-from policies.memory import MEMORIES
+from policies.algorithms.ppo import PPO, PPOConfig
 from policies.returns import advantages
 from tests.policies.agents.test_agent import acted
 from tests.trials import KINDS, make_replay, make_spec, make_trials, play
@@ -60,12 +55,10 @@ def test_it_needs_the_rows_of_its_own_policy_once() -> None:
 # -- the loss ------------------------------------------------------------------------------------------------
 
 
-def judged(
+def batch_before(
     ppo: PPO, ratio: float, advantage: float, *, target: float = 0.0, value_then: float = 0.0
 ) -> Batch:
-    """A batch in which every action is `ratio` times as likely as it was, and has that advantage; and values
-    and targets of then.
-    """
+    """Every action is `ratio` times as likely as it was, with this advantage, target and value."""
     batch = ppo.agent.normalise(batch_of())
     with torch.no_grad():
         outputs = ppo.agent.unroll(batch)
@@ -97,7 +90,7 @@ def test_the_clipped_gain_is_the_one_worked_out_by_hand(
 ) -> None:
     """Only where the ratio has gone too far in the direction of its gain does the gradient stop."""
     ppo = make(clip=0.2, value_coef=0.0, entropy_coef=0.0)
-    batch = judged(ppo, ratio, advantage)
+    batch = batch_before(ppo, ratio, advantage)
     loss, metrics = ppo._loss(batch, batch.trains.sum())
     assert loss.item() == pytest.approx(-gain, rel=1e-4) == metrics["policy_loss"].item()
     assert metrics["approx_kl"].item() == pytest.approx(ratio - 1 - math.log(ratio), rel=1e-3)
@@ -120,7 +113,7 @@ def test_the_value_s_loss_is_the_one_worked_out_by_hand(
     with torch.no_grad():
         for name, parameter in ppo.agent.critic.head.named_parameters():
             parameter.mul_("net" not in name)
-    batch = judged(ppo, 1.0, 0.0, target=5.0, value_then=then)
+    batch = batch_before(ppo, 1.0, 0.0, target=5.0, value_then=then)
     loss, metrics = ppo._loss(batch, batch.trains.sum())
     assert metrics["value_loss"].item() == pytest.approx(expected, rel=1e-5)
     assert loss.item() == pytest.approx(0.5 * expected, rel=1e-5)
@@ -140,65 +133,6 @@ def test_the_entropy_is_that_of_torch_distributions(kind: str) -> None:
     torch.testing.assert_close(
         policy.log_prob(batch.action)[batch.valid], theirs.log_prob(batch.action)[batch.valid]
     )
-
-
-# -- values in units of their own ----------------------------------------------------------------------------
-
-
-def test_a_normalised_value_counts_in_deviations_of_the_returns() -> None:
-    """After units of mean 5 and deviation 3: advantages are those of V = 3 v + 5, and targets of the loss are
-    counted in the new units.
-    """
-    ppo, batch = make(normalise_value=True), batch_of()
-    scale = ppo.scale
-    assert scale is not None
-    scale.weight, scale.mean, scale.square = 1.0, 5.0, 34.0
-    with torch.no_grad(), ThreadPoolExecutor() as threads:
-        value = 3.0 * ppo.agent.critic.head(ppo.agent.unroll(batch).critic) + 5.0
-        advantage = advantages(batch, value, discount=0.97, gae_lambda=0.9, whole_trial=True)
-        found, trains = ppo._with_targets(batch, threads).extras, batch.trains
-    target = (advantage + value)[trains]
-    mean, square = 0.9 * 5.0 + 0.1 * target.mean(), 0.9 * 34.0 + 0.1 * target.square().mean()
-    deviation = (square - mean.square()).sqrt()
-    assert (scale.mean, scale.deviation) == (pytest.approx(mean.item()), pytest.approx(deviation.item()))
-    torch.testing.assert_close(found["target"][trains], (target - mean) / deviation, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(
-        found["value"][trains], (value[trains] - mean) / deviation, rtol=1e-4, atol=1e-5
-    )
-    normal = (advantage[trains] - advantage[trains].mean()) / advantage[trains].std(correction=0)
-    torch.testing.assert_close(found["advantage"][trains], normal, rtol=1e-4, atol=1e-4)
-
-
-def test_the_first_returns_make_the_units_and_their_size_is_nothing_to_the_loss() -> None:
-    ppo, batch = make(normalise_value=True, epochs=1, minibatches=1), batch_of()
-    huge = replace(batch, reward=1e4 * batch.reward)
-    with ThreadPoolExecutor() as threads:
-        target = ppo._with_targets(ppo.agent.normalise(huge), threads).extras["target"][batch.trains]
-    assert target.mean().item() == pytest.approx(0.0, abs=1e-4) and target.std(
-        correction=0
-    ).item() == pytest.approx(1.0, abs=1e-3)
-    assert ppo.scale is not None and ppo.scale.deviation > 1e3
-
-
-def test_returns_that_are_all_the_same_divide_by_no_zero() -> None:
-    scale = ValueScale()
-    scale.learn(torch.full((5,), 7.0))
-    assert scale.counts(torch.tensor(7.0)).item() == pytest.approx(0.0) and math.isfinite(
-        scale.counts(torch.tensor(8.0)).item()
-    )
-    assert scale.returns(scale.counts(torch.tensor(8.0))).item() == pytest.approx(8.0)
-
-
-def test_the_units_go_through_a_file() -> None:
-    ppo, other, batch = make(normalise_value=True), make(normalise_value=True), batch_of()
-    ppo.update(batch)
-    file = io.BytesIO()
-    torch.save(ppo.state_dict(), file)
-    file.seek(0)
-    other.load_state_dict(torch.load(file, weights_only=True))
-    for one in (ppo, other):
-        one.update(batch_of(seed=5))
-    assert all(torch.equal(*pair) for pair in zip(parameters(ppo), parameters(other), strict=True))
 
 
 # -- the update ----------------------------------------------------------------------------------------------
@@ -224,7 +158,7 @@ def test_an_update_equals_one_written_plainly(arch: Arch, kind: str, horizon: Re
     agent, trains, before = plain.agent, batch.trains, parameters(plain)
     optimizer = torch.optim.Adam(agent.parameters(), lr=0.1, eps=1.0)
 
-    def look() -> tuple[Tensor, Tensor, Tensor]:
+    def outputs_now() -> tuple[Tensor, Tensor, Tensor]:
         outputs = agent.unroll(batch)
         policy: Any = outputs.policy
         return (
@@ -234,7 +168,7 @@ def test_an_update_equals_one_written_plainly(arch: Arch, kind: str, horizon: Re
         )
 
     with torch.no_grad():
-        old, value, _ = look()
+        old, value, _ = outputs_now()
         advantage = advantages(
             batch, value, discount=0.97, gae_lambda=0.9, whole_trial=horizon is ReturnHorizon.trial
         )[trains]
@@ -243,7 +177,7 @@ def test_an_update_equals_one_written_plainly(arch: Arch, kind: str, horizon: Re
             (advantage - advantage.mean()) / advantage.std(correction=0),
         )
     for _ in range(2):
-        log_prob, value, entropy = look()
+        log_prob, value, entropy = outputs_now()
         ratio = (log_prob - old).exp()
         gain = torch.minimum(ratio * normal, ratio.clamp(0.8, 1.2) * normal).mean()
         loss = -gain + 0.5 * 0.5 * (value[trains] - target).square().mean() - 0.01 * entropy.mean()
@@ -273,56 +207,14 @@ def test_the_first_step_of_an_update_is_where_the_actions_came_from(kind: str, e
     )
     ppo.agent.extras = ("log_prob",)
     ppo.agent.update_normaliser(batch_of(kind), 0.97)
-    replay, said = acted(ppo.agent, num_slots=3, kind=KINDS[kind])
+    replay, recorded = acted(ppo.agent, num_slots=3, kind=KINDS[kind])
     batch = replay.whole(0, 7)
     metrics = ppo.update(batch)
     assert metrics["approx_kl"].item() == pytest.approx(0, abs=1e-6) and metrics["clip_fraction"].item() == 0
-    assert len({round(value[0], 3) for value in said.values()}) > 3
+    assert len({round(value[0], 3) for value in recorded.values()}) > 3
     assert ppo.update(batch)["approx_kl"].item() == pytest.approx(0, abs=1e-6), (
-        "judged anew by the policy as it is now"
+        "the old log-probabilities are those of the policy as it is now"
     )
-
-
-def test_every_column_is_in_one_minibatch_of_each_epoch_and_they_differ() -> None:
-    ppo, batch = make(epochs=5, minibatches=3), batch_of()
-    seen: list[list[int]] = []
-    step = ppo._step
-
-    def noting(batch: Batch, columns: Tensor, threads: Any) -> dict[str, Tensor]:
-        seen.append(columns.tolist())
-        return step(batch, columns, threads)
-
-    ppo._step = noting  # pyright: ignore[reportAttributeAccessIssue]
-    ppo.update(batch)
-    assert len(seen) == 15
-    for epoch in range(5):
-        assert sorted(column for columns in seen[3 * epoch : 3 * epoch + 3] for column in columns) == list(
-            range(batch.shape[1])
-        )
-    assert len({tuple(columns) for columns in seen}) > 5
-
-
-@pytest.mark.parametrize("memory", ["GRU", "LSTM"])
-def test_a_gradient_in_parts_is_the_gradient_and_its_bits_do_not_depend_on_threads(memory: str) -> None:
-    whole, *parts = (make(memory=memory, parts=count) for count in (1, 2, 2, 3))
-    for ppo in (whole, *parts):
-        for seed in range(3):
-            ppo.update(batch_of(seed=seed))
-    assert all(
-        torch.equal(one, other) for one, other in zip(parameters(parts[0]), parameters(parts[1]), strict=True)
-    )
-    for ppo in parts:
-        for one, other in zip(parameters(ppo), parameters(whole), strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
-
-
-def test_large_minibatches_are_learned_in_two_parts_by_memories_that_read_them_in_few_calls() -> None:
-    def parts(ppo: PPO, rows: int) -> int:
-        return len(ppo._split(torch.arange(16), rows))
-
-    assert [parts(make(memory=memory), 400) for memory in ("LSTM", "GRU", "Transformer")] == [2, 1, 2]
-    assert parts(make(Arch.Markov), 400) == 2 and parts(make(Arch.Markov), 42) == 1
-    assert parts(make(memory="GRU", parts=3), 42) == 3 and parts(make(parts=99), 42) == 16
 
 
 @pytest.mark.parametrize(("encoders", "together"), [(Encoders.separate, False), (Encoders.shared, True)])
@@ -331,94 +223,39 @@ def test_what_is_shared_learns_from_policy_and_value(encoders: Encoders, togethe
     memory = list(ppo.agent.actor.branch.parameters())
     assert len(ppo.parameters) == len({id(parameter) for parameter in ppo.parameters})
     assert (ppo.agent.actor.branch is ppo.agent.critic.branch) == together
-    batch = judged(ppo, 1.0, 0.0, target=5.0)
+    batch = batch_before(ppo, 1.0, 0.0, target=5.0)
     gradients = torch.autograd.grad(ppo._loss(batch, batch.trains.sum())[0], memory, allow_unused=True)
     assert any(gradient is not None and gradient.abs().max() > 1e-6 for gradient in gradients) == together, (
         "the value's alone, with no advantage"
     )
 
 
-def test_the_pace_follows_the_change_of_the_policy_and_never_exceeds_the_step_sizes_that_were_asked_for() -> (
-    None
-):
+def test_step_sizes_follow_the_change_of_the_policy_and_never_exceed_those_of_the_config() -> None:
     ppo = make(desired_kl=0.01, learning_rate=1e-3, encoder_learning_rate=1e-5)
 
     def sizes() -> list[float]:
         return [group["lr"] for group in ppo.optimizer.param_groups]
 
     assert sizes() == [1e-3, 1e-5]
-    paces = [ppo._adapt_step_size(torch.tensor(kl), 0.01).item() for kl in (0.001, 0.0121, 1.0, 0.0, 0.0)]
-    assert paces == pytest.approx([1.0, 1 / 1.1, 1 / 1.32, 1 / 1.1, 1.0])
+    scales = [ppo._adapt_step_size(torch.tensor(kl), 0.01).item() for kl in (0.001, 0.0121, 1.0, 0.0, 0.0)]
+    assert scales == pytest.approx([1.0, 1 / 1.1, 1 / 1.32, 1 / 1.1, 1.0])
     ppo._adapt_step_size(torch.tensor(1.0), 0.01)
     assert sizes() == pytest.approx([1e-3 / 1.2, 1e-5 / 1.2])
     other = make(desired_kl=0.01, learning_rate=1e-3, encoder_learning_rate=1e-5)
     other.load_state_dict(ppo.state_dict())
     assert other._adapt_step_size(torch.tensor(0.01), 0.01).item() == pytest.approx(1 / 1.2), (
-        "a resumed run goes on at its pace"
+        "a resumed run continues with its step sizes"
     )
 
 
 def test_a_policy_that_changes_too_fast_is_slowed_down_and_one_without_a_target_is_not() -> None:
     free, held = make(learning_rate=2e-3), make(desired_kl=1e-3, learning_rate=2e-3)
     changes = [[ppo.update(batch_of())["approx_kl"].item() for _ in range(30)] for ppo in (free, held)]
-    assert "pace" not in free.update(batch_of()) and free.optimizer.param_groups[0]["lr"] == 2e-3
-    assert held.update(batch_of())["pace"] < 0.5
-    assert np.mean(changes[1][-10:]) < 0.5 * np.mean(changes[0][-10:])
-
-
-# -- windows -------------------------------------------------------------------------------------------------
-
-
-@every_kind
-@pytest.mark.parametrize("encoders", Encoders, ids=lambda encoders: encoders.name)
-@pytest.mark.parametrize("memory", [name for name, kind in MEMORIES.items() if kind.stores_state])
-def test_windows_start_from_what_was_remembered_there(memory: str, kind: str, encoders: Encoders) -> None:
-    """They say of every row what whole columns say, those of trials packed one after another too; and each
-    row that trains is in one of them.
-    """
-    ppo = make(kind=kind, memory=memory, window=4, parts=2, agent={"encoders": encoders})
-    whole = make(kind=kind, memory=memory, agent={"encoders": encoders})
-    batch = batch_of(kind)
-    assert batch.trial_start[1:].any(), "packed"
-    with ThreadPoolExecutor() as threads:
-        cut, uncut = (
-            ppo._with_targets(ppo.agent.normalise(batch), threads),
-            whole._with_targets(whole.agent.normalise(batch), threads),
-        )
-    assert cut.shape[0] == 4 and int(cut.trains.sum()) == int(batch.trains.sum()) and cut.trains.any(0).all()
-    with torch.no_grad():
-        outputs = ppo.agent.unroll(cut)
-    value = ppo.agent.critic.head(outputs.critic)[cut.trains]
-    torch.testing.assert_close(value, cut.extras["value"][cut.trains])
-    torch.testing.assert_close(
-        outputs.policy.log_prob(cut.action)[cut.trains], cut.extras["log_prob"][cut.trains]
+    assert (
+        "learning_rate_scale" not in free.update(batch_of()) and free.optimizer.param_groups[0]["lr"] == 2e-3
     )
-    for name in ("value", "advantage", "log_prob", "target"):
-        ours, theirs = (one.extras[name][one.trains].sort().values for one in (cut, uncut))
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-
-
-def test_a_window_as_long_as_the_columns_changes_nothing_but_their_names() -> None:
-    whole, cut = make(), make(window=50)
-    for ppo in (whole, cut):
-        ppo.update(batch_of())
-    for one, other in zip(parameters(whole), parameters(cut), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
-
-
-@every_arch
-def test_windows_are_learned_from_by_all_architectures(arch: Arch) -> None:
-    ppo = make(arch, window=3)
-    before = parameters(ppo)
-    for seed in range(3):
-        assert all(value.isfinite() for value in ppo.update(batch_of(seed=seed)).values())
-    assert all(not torch.equal(one, other) for one, other in zip(before, parameters(ppo), strict=True))
-
-
-def test_a_memory_without_a_state_has_no_windows() -> None:
-    with pytest.raises(ValueError, match=r"memory=Transformer has no state .* use algorithm.window=0"):
-        make(memory="Transformer", window=4)
-    assert make(Arch.Markov, memory="Transformer", window=4)
+    assert held.update(batch_of())["learning_rate_scale"] < 0.5
+    assert np.mean(changes[1][-10:]) < 0.5 * np.mean(changes[0][-10:])
 
 
 def test_gradients_are_clipped_and_what_is_reported_is_the_norm_before() -> None:
@@ -465,7 +302,9 @@ def cued(ppo: PPO, rng: np.random.Generator, kind: str, trials: int = 64) -> tup
 @pytest.mark.parametrize(
     ("arch", "learns"), [(Arch.Memory, True), (Arch.Markov, False)], ids=["Memory", "Markov"]
 )
-def test_what_has_to_be_remembered_is_learned_by_who_can(arch: Arch, kind: str, learns: bool) -> None:
+def test_what_has_to_be_remembered_is_learned_with_a_memory_alone(
+    arch: Arch, kind: str, learns: bool
+) -> None:
     ppo, rng = (
         make(arch, kind, learning_rate=5e-3, discount=0.9, entropy_coef=0.0, agent={"hidden": [32]}),
         np.random.default_rng(0),
