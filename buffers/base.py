@@ -57,27 +57,6 @@ class Batch:
         """(T, B)."""
         return self.reward.shape[0], self.reward.shape[1]
 
-    def without_padding(self) -> Batch:
-        """The same rows with zeros in all that is not valid, whoever made them: a NaN there would reach every
-        gradient, as 0 * NaN.
-        """
-
-        def clean(values: Tensor) -> Tensor:
-            return values.masked_fill(~self.valid.reshape(*self.shape, *[1] * (values.dim() - 2)), 0)
-
-        obs = (
-            {key: clean(part) for key, part in self.obs.items()}
-            if isinstance(self.obs, dict)
-            else clean(self.obs)
-        )
-        return replace(
-            self,
-            obs=obs,
-            reward=clean(self.reward),
-            prev_action=clean(self.prev_action),
-            action=clean(self.action),
-        )
-
     def to(self, device: str | torch.device) -> Batch:
         """The same rows on another device."""
         return self._each(lambda values: values.to(device))

@@ -18,7 +18,8 @@ from benchmarks.parts.limit import env_seconds
 from benchmarks.parts.peers import Peer, PeerBench, peers_of
 from benchmarks.parts.policy import inference_seconds, make_agent
 from benchmarks.parts.retrial_rows import WARM_UP_S, Bench, Setting, breakdown, make_replay, settings_of
-from buffers.replay import ENDED, Replay
+from buffers.replay import Replay
+from buffers.stored_rows import RowFlags
 from envs.backends.base import BackendConfig
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.agent import Agent
@@ -197,6 +198,6 @@ def visited_states(table: Table, agent: Agent) -> NDArray[np.float64]:
         tasks = manager.sample_tasks(trials, rng=np.random.default_rng(0))
         run_wave(manager, AgentActor(agent, device="cpu"), Plan(0, Phase.TRAIN, 0, tasks), sink=replay)
     stored = replay.export(0, trials)
-    alive = stored["flags"] & ENDED == 0
+    alive = stored["flags"] & RowFlags.ENDED == 0
     together = np.concatenate([stored["obs"][alive][:, :width], stored["action"][alive]], axis=1)
     return together[np.random.default_rng(0).permutation(len(together))[:STATES]].astype(np.float64)

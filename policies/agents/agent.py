@@ -140,8 +140,7 @@ class Agent(nn.Module):
         return action, extras, state
 
     def normalise(self, batch: Batch) -> Batch:
-        """The rows as the networks read them: zeros in the padding, and normalised."""
-        batch = batch.without_padding()
+        """The rows as the networks read them; a batch that nothing normalises is left as it is."""
         return batch if self.normaliser is None else self.normaliser(batch)
 
     def update_normaliser(self, batch: Batch, discount: float) -> None:

@@ -1,4 +1,4 @@
-"""Batch: what is not valid holds zeros once it is asked for."""
+"""Batch: its rows and columns cut, put side by side and moved."""
 
 from __future__ import annotations
 
@@ -11,28 +11,18 @@ from buffers.base import Needs, Sample
 from tests.trials import make_replay, make_trials, play
 
 
-def test_without_padding_zeroes_what_is_not_valid_and_nothing_else() -> None:
-    replay = make_replay(capacity=6)
-    play(replay, make_trials(0, 6, fall=0.4), num_slots=2)
-    batch = replay.sample(
-        Needs(on_policy=False, sample=Sample.trials, batch_size=16), np.random.default_rng(0)
-    )
-    assert not batch.valid.all()
-    assert isinstance(batch.obs, torch.Tensor)
-    wide = ~batch.valid[..., None]
-    spoilt = replace(
-        batch,
-        obs={"a": batch.obs.masked_fill(wide, torch.nan)},
-        reward=batch.reward.masked_fill(~batch.valid, torch.nan),
-        action=batch.action.masked_fill(wide, 9.0),
-        prev_action=batch.prev_action.masked_fill(wide, torch.inf),
-    )
-    clean = spoilt.without_padding()
-    assert isinstance(clean.obs, dict)
-    assert torch.equal(clean.obs["a"], batch.obs)
-    assert torch.equal(clean.reward, batch.reward)
-    assert torch.equal(clean.action, batch.action.masked_fill(wide, 0))
-    assert torch.equal(clean.prev_action, batch.prev_action)
+def test_windows_side_by_side_are_the_rows_in_their_order_with_zeros_beyond_the_last() -> None:
+    replay = make_replay(capacity=3)
+    play(replay, make_trials(0, 3), num_slots=2)
+    batch = replay.whole(0, 3)
+    window, columns = 4, batch.shape[1]
+    cut = batch.side_by_side(window)
+    assert isinstance(cut.obs, torch.Tensor) and isinstance(batch.obs, torch.Tensor)
+    for index in range(cut.shape[1]):
+        first, column = index // columns * window, index % columns
+        rows = batch.obs[first : first + window, column]
+        assert torch.equal(cut.obs[: len(rows), index], rows) and not cut.valid[len(rows) :, index].any()
+        assert not cut.obs[len(rows) :, index].any()
 
 
 def test_to_moves_every_tensor() -> None:

@@ -1,4 +1,4 @@
-"""States: what is written before a row comes back before it, and takes no more memory than it must."""
+"""MemoryStates: what is written before a row comes back before it, and takes no more memory than it must."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from buffers.memory_states import States
+from buffers.memory_states import MemoryStates
 
 LEAVES = {"hidden": ((2, 3), np.dtype(np.float32)), "count": ((), np.dtype(np.int64))}
 
 
-def made(every: int, *, capacity: int = 4, rows: int = 10) -> States:
-    return States(LEAVES, every=every, capacity_trials=capacity, rows_per_trial=rows)
+def made(every: int, *, capacity: int = 4, rows: int = 10) -> MemoryStates:
+    return MemoryStates(LEAVES, every=every, capacity_trials=capacity, rows_per_trial=rows)
 
 
 def known(place: NDArray[np.int64], row: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
@@ -22,7 +22,7 @@ def known(place: NDArray[np.int64], row: NDArray[np.int64]) -> dict[str, NDArray
     return {"hidden": np.tile(number[:, None, None], (1, 2, 3)).astype(np.float32), "count": number}
 
 
-def written(every: int) -> States:
+def written(every: int) -> MemoryStates:
     states = made(every)
     for row in range(every, 10, every):
         states.write(np.arange(4), np.full(4, row), known(np.arange(4), np.full(4, row)))
@@ -65,5 +65,5 @@ def test_what_is_exported_comes_back_and_trials_that_were_given_up_have_nothing(
 @pytest.mark.parametrize("every", [1, 3, 9, 10])
 def test_bytes_are_known_beforehand(every: int) -> None:
     sizes = {"capacity_trials": 7, "rows_per_trial": 10}
-    held = sum(values.nbytes for values in States(LEAVES, every=every, **sizes)._leaves.values())
-    assert States.bytes_needed(LEAVES, every=every, **sizes) == held == 7 * (9 // every) * (6 * 4 + 8)
+    held = sum(values.nbytes for values in MemoryStates(LEAVES, every=every, **sizes)._leaves.values())
+    assert MemoryStates.bytes_needed(LEAVES, every=every, **sizes) == held == 7 * (9 // every) * (6 * 4 + 8)

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from buffers.base import Needs, Sample
-from buffers.replay import packed
 from buffers.rollout import RolloutBuffer
 from tests.trials import KINDS, Trial, make_replay, make_trials, play
 
@@ -48,20 +47,6 @@ def test_every_trial_of_a_wave_is_there_once_and_the_wave_before_is_not(seed: in
         play(rollout, trials, num_slots=4)
         assert (rollout.num_trials, rollout.num_added, rollout.oldest) == (count, first + count, first)
         check(rollout, trials)
-
-
-def test_short_trials_share_columns() -> None:
-    lengths = np.array([3, 10, 7, 2, 5, 5])
-    column, start = packed(lengths)
-    assert (column.tolist(), start.tolist()) == ([1, 0, 1, 3, 2, 2], [7, 0, 0, 0, 0, 5])
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(2, 100, size=300)
-    column, start = packed(lengths)
-    filled = np.zeros(column.max() + 1, np.int64)
-    for trial in np.lexsort((start, column)):
-        assert start[trial] == filled[column[trial]], "no row is left out, and none is used twice"
-        filled[column[trial]] += lengths[trial]
-    assert filled.max() == lengths.max() and filled.sum() > 0.95 * filled.size * filled.max()
 
 
 def test_a_trial_that_was_given_up_is_in_no_column() -> None:

@@ -132,7 +132,7 @@ def spoilt_in(batch: Batch, rows: torch.Tensor, rubbish: float) -> Batch:
 
 
 @every_combination
-@pytest.mark.parametrize("rubbish", [float("nan"), 1e6])
+@pytest.mark.parametrize("rubbish", [-3.0, 1e6])
 def test_padding_influences_nothing(name: str, kind: str, arch: Arch, rubbish: float) -> None:
     results = []
     for spoil, valid_too in ((False, False), (True, False), (True, True)):

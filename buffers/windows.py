@@ -1,0 +1,68 @@
+"""Windows: which rows of stored trials a batch takes, as row numbers in [T, B]; storage is not touched here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+LOOK_AHEAD = 2
+"""Rows after a training row that its target may read (policies/returns.py)."""
+
+
+@dataclass(frozen=True)
+class RowIndex:
+    """[T, B] numbers of stored rows, whether each is valid, and whether it lies where rows may train."""
+
+    at: NDArray[np.int64]
+    valid: NDArray[np.bool_]
+    may_train: NDArray[np.bool_]
+
+
+def window_rows(
+    place: NDArray[np.int64],
+    start: NDArray[np.int64],
+    window: int,
+    *,
+    begin: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    rows_per_trial: int,
+) -> RowIndex:
+    """Rows [begin, start + window) of the trial at each place, and those that their targets look ahead to.
+
+    Rows from `start` on may train; those from `begin` to `start` are the burn-in, which a memory only reads.
+    """
+    last_training = start + window
+    stop = np.minimum(last_training + LOOK_AHEAD, lengths[place])
+    time = begin + np.arange((stop - begin).max())[:, None]
+    valid = time < stop
+    # A row of the padding repeats the last row of its window: it has to be some row of storage.
+    at = place * rows_per_trial + np.minimum(time, stop - 1)
+    return RowIndex(at, valid, (start <= time) & (time < last_training))
+
+
+def packed_rows(place: NDArray[np.int64], lengths: NDArray[np.int64], rows_per_trial: int) -> RowIndex:
+    """All rows of the trials at these places, in as few columns as `pack` fills with them; all may train."""
+    column, start = pack(lengths)
+    shape = (lengths.max(), column.max() + 1)
+    at, valid = np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
+    # For every row of every trial, one trial after another: its time, and the cell [T, B] where it goes.
+    time = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    cells = np.repeat(start, lengths) + time, np.repeat(column, lengths)
+    at[cells] = np.repeat(place * rows_per_trial, lengths) + time
+    valid[cells] = True
+    return RowIndex(at, valid, valid)
+
+
+def pack(lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(column, first row) of trials of these lengths, in columns as high as the longest trial.
+
+    The longest trial comes first, and each goes into the first column that has room for it.
+    """
+    column, start, filled = np.empty_like(lengths), np.empty_like(lengths), np.zeros_like(lengths)
+    for trial in np.argsort(-lengths, kind="stable"):
+        first = int(np.argmax(filled + lengths[trial] <= lengths.max()))
+        column[trial], start[trial] = first, filled[first]
+        filled[first] += lengths[trial]
+    return column, start

@@ -1,0 +1,46 @@
+"""Windows: row numbers of windows and of packed trials, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from buffers.windows import LOOK_AHEAD, pack, packed_rows, window_rows
+
+
+def test_a_window_holds_its_burn_in_its_training_rows_and_what_targets_look_ahead_to() -> None:
+    """Trials of 10 rows in places of 20: windows of 3 rows from row 4 of place 1, and from row -1 of place 0."""
+    rows = window_rows(
+        np.array([1, 0]),
+        np.array([4, -1]),
+        3,
+        begin=np.array([2, 0]),
+        lengths=np.array([10, 10]),
+        rows_per_trial=20,
+    )
+    assert LOOK_AHEAD == 2
+    assert rows.at[:, 0].tolist() == [22, 23, 24, 25, 26, 27, 28]
+    assert rows.may_train[:, 0].tolist() == [False, False, True, True, True, False, False]
+    assert rows.valid[:, 0].all()
+    assert rows.at[:4, 1].tolist() == [0, 1, 2, 3]
+    assert rows.may_train[:4, 1].tolist() == [True, True, False, False]
+    assert rows.valid[:, 1].tolist() == 4 * [True] + 3 * [False]
+
+
+def test_packed_trials_stand_one_after_another_and_every_row_once() -> None:
+    rows = packed_rows(np.array([3, 0, 2]), np.array([2, 5, 3]), rows_per_trial=10)
+    assert rows.at.T.tolist() == [[0, 1, 2, 3, 4], [20, 21, 22, 30, 31]]
+    assert rows.valid.all() and rows.may_train.all()
+
+
+def test_short_trials_share_columns() -> None:
+    lengths = np.array([3, 10, 7, 2, 5, 5])
+    column, start = pack(lengths)
+    assert (column.tolist(), start.tolist()) == ([1, 0, 1, 3, 2, 2], [7, 0, 0, 0, 0, 5])
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(2, 100, size=300)
+    column, start = pack(lengths)
+    filled = np.zeros(column.max() + 1, np.int64)
+    for trial in np.lexsort((start, column)):
+        assert start[trial] == filled[column[trial]], "no row is left out, and none is used twice"
+        filled[column[trial]] += lengths[trial]
+    assert filled.max() == lengths.max() and filled.sum() > 0.95 * filled.size * filled.max()
