@@ -275,7 +275,8 @@ class Layout:
         """Views of slots start..stop as one shard sees them, with the family's own observation only."""
         cut = rows.part(start, stop)
         if isinstance(cut.obs, dict):
-            cut.obs = {key: cut.obs[key] for key in self.spec.obs_space}  # pyright: ignore[reportGeneralTypeIssues]
+            own: Any = self.spec.obs_space
+            cut.obs = {key: cut.obs[key] for key in own.spaces}
         elif self.extra:
             cut.obs = cut.obs[:, : cut.obs.shape[1] - sum(self.extra.values())]
         return cut
