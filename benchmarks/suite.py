@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from benchmarks.parts.machine import facts, on_every_core, write
 from benchmarks.parts.targets import met_text
 from benchmarks.scores import family_name
-from envs.base import Layout, Shelf, TaskFamily, uniform_actions
+from envs.base import Shelf, TaskFamily, uniform_actions
+from envs.layout import Layout
 from envs.meta import FAMILIES
 from envs.meta.locomotion.mujoco_shard import MujocoShard, mujoco_module
 from envs.meta.make_env import make_family

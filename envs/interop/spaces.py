@@ -20,7 +20,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import ActionSpace, Layout, Obs, ObsSpace, SlotError
+from envs.base import ActionSpace, Obs, ObsSpace, SlotError
+from envs.layout import Layout
 
 MASK_KEY = "action_mask"
 """The part of a Dict observation that marks which actions are allowed."""

@@ -14,7 +14,8 @@ from gymnasium import spaces
 from mujoco.batch import SimulationError
 from numpy.typing import NDArray
 
-from envs.base import EnvSpec, Layout, Rows, Shelf, SlotError
+from envs.base import EnvSpec, Rows, Shelf, SlotError
+from envs.layout import Layout
 from envs.meta import FAMILIES
 from envs.meta.locomotion import mujoco_shard
 from envs.meta.locomotion.mujoco_shard import HUGE, MujocoShard, SlotIndex
