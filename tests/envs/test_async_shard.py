@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.base import Shard, SlotError
-from envs.layout import Layout
+from envs.base import Layout, Shard, SlotError
 from tests.toys_async import Hook, HookedFamily
 
 SLOTS = np.arange(4)

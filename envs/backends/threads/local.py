@@ -37,8 +37,7 @@ from envs.backends.base import (
     raised,
     shorten,
 )
-from envs.base import Rows, Slots
-from envs.layout import Layout
+from envs.base import Layout, Rows, Slots
 
 _log = logging.getLogger(__name__)
 

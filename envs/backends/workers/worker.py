@@ -34,8 +34,7 @@ from envs.backends.workers.messages import (
     write_whole,
 )
 from envs.backends.workers.transport import RowTransport
-from envs.base import SlotError
-from envs.layout import Layout
+from envs.base import Layout, SlotError
 
 
 @dataclass(frozen=True)

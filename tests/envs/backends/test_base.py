@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from envs.backends.base import FEW, FLOAT32_MAX, Block, ShardHost
-from envs.base import SlotError
-from envs.layout import Layout
+from envs.base import Layout, SlotError
 from tests.toys import CountingFamily
 
 

@@ -20,8 +20,7 @@ from envs.backends.base import BackendConfig, Block, Commands, StartMethod
 from envs.backends.serial import SerialBackend
 from envs.backends.workers.pipe import PipeBackend
 from envs.backends.workers.process import ProcessBackend
-from envs.base import TaskFamily
-from envs.layout import Layout
+from envs.base import Layout, TaskFamily
 from tests.envs.backends.troubles import DoingFamily, nothing
 from tests.toys import CountingConfig, CountingFamily, FaultyFamily
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from envs.backends.base import Commands
-from envs.base import Rows
-from envs.layout import Layout
+from envs.base import Layout, Rows
 from envs.manager.history import Digest, TrialHistory
 from tests.toys import CountingFamily, DictCountingFamily
 
