@@ -21,7 +21,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import Layout, Rows, Shard, Shelf, TaskFamily, uniform_actions
+from envs.base import Rows, Shard, Shelf, TaskFamily, uniform_actions
+from envs.layout import Layout
 from envs.meta import FAMILIES
 from envs.meta.third_party.installed import missing
 from utils.options import OptionError, nearest

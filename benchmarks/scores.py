@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.parts.machine import facts, write
-from envs.base import Layout, Reference, Shelf, TaskFamily, uniform_actions
+from envs.base import Reference, Shelf, TaskFamily, uniform_actions
+from envs.layout import Layout
 from envs.meta import FAMILIES
 from envs.meta.make_env import make_family
 from utils.options import nearest

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from benchmarks.parts.machine import facts, on_every_core, write
 from benchmarks.parts.targets import met_text
 from benchmarks.scores import family_name
-from envs.base import Layout, Shelf, TaskFamily, uniform_actions
+from envs.base import Shelf, TaskFamily, uniform_actions
+from envs.layout import Layout
 from envs.meta import FAMILIES
 from envs.meta.locomotion.mujoco_shard import MujocoShard, mujoco_module
 from envs.meta.make_env import make_family
@@ -132,7 +133,7 @@ def _seconds_of_mj_step(variant: Variant, tasks: Any, states: Any, seconds: floa
     shard.bind(Layout(family.spec).allocate(len(tasks)))
     shard.reset(np.arange(len(tasks)), tasks, np.arange(len(tasks)).astype(np.uint64))
     models = [shard.batch.get_model(slot) for slot in range(len(tasks))]
-    data, frames = mujoco.MjData(models[0]), shard.body.frame_skip
+    data, frames = mujoco.MjData(models[0]), shard.robot.frame_skip
     kind = int(mujoco.mjtState.mjSTATE_INTEGRATION)
     barrier.wait()
     spent, steps, until = 0.0, 0, perf_counter() + seconds

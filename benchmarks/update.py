@@ -28,7 +28,8 @@ from benchmarks.parts.machine import facts, write
 from benchmarks.parts.plain_sac import Padded, PlainSAC
 from buffers.base import Batch, Needs
 from buffers.replay import Replay
-from envs.base import Layout, TaskFamily
+from envs.base import TaskFamily
+from envs.layout import Layout
 from envs.meta.make_env import make_family
 from policies.agents.base import AgentConfig, AgentSpec, Arch, Precision
 from policies.algorithms import ALGORITHMS

@@ -1,6 +1,4 @@
-"""AsyncShard: slots whose environments wait (for a socket, a service, a simulator elsewhere), written as
-coroutines.
-"""
+"""AsyncShard: slots as coroutines, for environments that wait for a socket, a service or a simulator."""
 
 from __future__ import annotations
 
@@ -16,21 +14,21 @@ from envs.base import Shard, SlotError
 
 
 class AsyncShard(Shard):
-    """A shard of which each slot is stepped by a coroutine of its own; the slots of one call wait at the same
-    time.
+    """A shard that steps each slot by a coroutine of its own; the slots of one call wait at the same time.
 
-    It works on every backend: elsewhere it brings an event loop of its own, on `backend=asyncio` all slots of
-    the run share one. Nothing else may be running a loop in the thread that steps it (in a notebook use
-    `backend=asyncio`, whose loop has its own thread). What belongs to a loop (a connection, a lock) must be
-    made in a coroutine, not in the constructor. A coroutine that is cancelled ends soon.
+    It works on every backend. On `backend=asyncio` all slots of the run share one event loop; elsewhere the
+    shard has a loop of its own, and the thread that steps it must not be running another one (in a notebook
+    use `backend=asyncio`, whose loop has its own thread). What belongs to a loop (a connection, a lock) must
+    be made in a coroutine, not in the constructor. A coroutine that is cancelled must end soon.
     """
 
     _runner: asyncio.Runner | None = None
 
     @abstractmethod
     async def reset_slot(self, slot: int, task: NDArray[np.float64], seed: int) -> None:
-        """Start an episode of `task` with `seed`: write obs and info of the slot's row (the backend zeroes
-        reward and flags).
+        """Start an episode of `task` with `seed`: write obs and info of the slot's row.
+
+        The backend has zeroed reward, terminated and truncated before.
         """
 
     @abstractmethod
@@ -46,12 +44,11 @@ class AsyncShard(Shard):
         self._run(slots, (self.reset_slot(slot, task, seed) for slot, task, seed in starts))
 
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
-        self._run(
-            slots,
-            (self.step_slot(slot, action) for slot, action in zip(slots.tolist(), actions, strict=True)),
-        )
+        commands = zip(slots.tolist(), actions, strict=True)
+        self._run(slots, (self.step_slot(slot, action) for slot, action in commands))
 
     def close(self) -> None:
+        # Every slot is closed, even if closing another one fails.
         try:
             slots = np.arange(len(self.rows.reward))
             self._run(slots, (self.close_slot(slot) for slot in slots.tolist()), stop_at_failure=False)
@@ -67,56 +64,59 @@ class AsyncShard(Shard):
         *,
         stop_at_failure: bool = True,
     ) -> None:
+        """Run one coroutine for each of these slots, all at the same time."""
+        # The loop is made here and not in the constructor, so that it belongs to the thread that steps.
         if self._runner is None:
             self._runner = asyncio.Runner()
         try:
-            self._runner.run(_together(slots.tolist(), coroutines, stop_at_failure))
+            self._runner.run(_run_together(slots.tolist(), coroutines, stop_at_failure))
         finally:
+            # Ctrl-C and sys.exit() leave the loop at once; nothing of this call may go on in the next one.
             unfinished = asyncio.all_tasks(self._runner.get_loop())
-            if (
-                unfinished
-            ):  # Ctrl-C and sys.exit() leave the loop at once; nothing of this call may go on in the next one
+            if unfinished:
                 self._runner.run(_cancel(unfinished))
 
 
-async def _together(
+async def _run_together(
     slots: list[int], coroutines: Iterable[Coroutine[Any, Any, None]], stop_at_failure: bool
 ) -> None:
-    """Run them at the same time. The first one to fail (of several, the first slot) is told as a `SlotError`;
-    the others are cancelled.
-    """
+    """Run the coroutines at the same time; a failure cancels the others and is raised as a `SlotError`."""
     tasks = [
-        asyncio.create_task(_named(slot, coroutine))
+        asyncio.create_task(_name_slot(slot, coroutine))
         for slot, coroutine in zip(slots, coroutines, strict=True)
     ]
+    until = asyncio.FIRST_EXCEPTION if stop_at_failure else asyncio.ALL_COMPLETED
     try:
-        await asyncio.wait(
-            tasks, return_when=asyncio.FIRST_EXCEPTION if stop_at_failure else asyncio.ALL_COMPLETED
-        )
+        await asyncio.wait(tasks, return_when=until)
     finally:
         unfinished = [task for task in tasks if not task.done()]
         await _cancel(unfinished)
+    # If several failed at once, the error of the first slot is raised, whichever came first.
     for task in tasks:
         if task not in unfinished and (error := task.exception()) is not None:
             raise error
 
 
-async def _named(slot: int, coroutine: Coroutine[Any, Any, None]) -> None:
+async def _name_slot(slot: int, coroutine: Coroutine[Any, Any, None]) -> None:
+    """Run the coroutine; whatever it raises becomes a `SlotError` of this slot."""
     try:
         await coroutine
     except SlotError as error:
         error.slot = slot
         raise
     except asyncio.CancelledError as error:
+        # We cancel it after another slot has failed. If it cancelled itself, that is a failure of this slot:
+        # asyncio.wait does not count a cancellation as an exception.
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        raise SlotError(slot, "it cancelled itself") from error  # else the others would never hear of it
-    except Exception as error:
+        raise SlotError(slot, "it cancelled itself") from error
+    except Exception as error:  # third-party code: it may raise anything
         raise SlotError(slot, f"{type(error).__name__}: {error}") from error
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel these tasks and wait until they have ended."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

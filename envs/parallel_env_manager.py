@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from envs.backends import BACKENDS
 from envs.backends.base import Backend, BackendConfig, Factory
-from envs.base import ActionSpace, EnvSpec, Layout, ObsSpace, Rows, TaskFamily, map_obs
+from envs.base import ActionSpace, EnvSpec, ObsSpace, Rows, TaskFamily, map_obs
+from envs.layout import Layout
 from envs.manager.blocks import blocks_of, labels_of
 from envs.manager.checks import (
     TrialDroppedError,

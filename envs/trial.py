@@ -64,7 +64,7 @@ class TrialClock:
         rows.trial_end[slots] = False
 
     def stepped(self, slots: Slots) -> None:
-        """The rows after a step have come: an episode ends at the horizon, and its last one ends the trial."""
+        """The rows after a step have come: mark the ends at the horizon, and the end of the trial."""
         rows = self._rows
         self.time[slots] += 1
         # Both flags at once would be ambiguous: an episode that ended by itself was not cut off.

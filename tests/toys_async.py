@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from envs.async_shard import AsyncShard
 from envs.backends import BACKENDS
 from envs.backends.base import BackendConfig, Block, Commands, Fault
-from envs.base import Layout, Rows, Shard, TaskFamily
+from envs.base import Rows, Shard, TaskFamily
+from envs.layout import Layout
 from tests.toys import CountingConfig, CountingFamily, CountingShard
 
 Hook = Callable[[str, int, float], Any]

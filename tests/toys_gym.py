@@ -12,9 +12,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import EnvSpec, Layout, Rows
+from envs.base import EnvSpec, Rows
 from envs.interop.gymnasium_shard import GymnasiumShard, TaskSetter
 from envs.interop.spaces import ActionWriter, ObsReader
+from envs.layout import Layout
 
 NUM_CHOICES = 4
 

@@ -13,8 +13,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from buffers.replay import Replay
-from envs.base import ActionSpace, EnvSpec, Layout, Obs, ObsSpace, Rows
+from envs.base import ActionSpace, EnvSpec, Obs, ObsSpace, Rows
 from envs.interop.spaces import MASK_KEY, allowed_choices
+from envs.layout import Layout
 from policies.agents.base import AgentConfig, AgentSpec, Arch
 from policies.memory import MEMORIES
 

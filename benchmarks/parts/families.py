@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from envs.async_shard import AsyncShard
 from envs.base import EnvConfig, EnvSpec, Shard, TaskFamily
 from envs.meta.kernels import split_choices, sum_columns
-from envs.meta.locomotion.mujoco_shard import Body, MujocoShard, SlotIndex, Speeds
+from envs.meta.locomotion.mujoco_shard import MujocoShard, RobotModel, SlotIndex, Speeds
 from utils.options import option
 
-CHEETAH = Body("half_cheetah.xml", frame_skip=5, noise=0.1, speeds=Speeds.normal)
+CHEETAH = RobotModel("half_cheetah.xml", frame_skip=5, noise=0.1, speeds=Speeds.normal)
 CONTROL_COST = 0.1
 FRAMES, EDGE = 2, 2.0
 """Of the toy: substeps, as many as take about a microsecond, and where its world ends."""
@@ -64,7 +64,7 @@ class BareCheetahShard(MujocoShard):
         super().__init__(num_slots, threads, CHEETAH)
         self._direction = np.zeros(num_slots)
 
-    def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
+    def set_tasks(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
         self._direction[slots] = tasks[:, 0]
 
     def position(self, at: SlotIndex) -> NDArray[np.float64]:

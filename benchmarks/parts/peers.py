@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from benchmarks.parts.cases import HORIZON, Table
 from benchmarks.parts.policy import Loop
-from envs.base import Layout
+from envs.layout import Layout
 from policies.agents.agent import Agent
 from utils.machine import available_cores
 

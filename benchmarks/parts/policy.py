@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.parts.limit import Stint
-from envs.base import Layout, TaskFamily
+from envs.base import TaskFamily
+from envs.layout import Layout
 from envs.parallel_env_manager import ParallelEnvManager, SlotGroup
 from policies.agents.agent import Agent
 from policies.agents.base import AgentConfig, AgentSpec, Arch, PolicyRows

@@ -17,7 +17,8 @@ from buffers.replay import Replay
 from envs.backends import BACKENDS
 from envs.backends.auto import choose
 from envs.backends.base import BackendConfig
-from envs.base import Layout, Rows, TaskFamily
+from envs.base import Rows, TaskFamily
+from envs.layout import Layout
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.agent import Agent
 from policies.collection.wave import AgentActor, Plan, WaveInterrupted, WaveResult, run_wave

@@ -22,7 +22,8 @@ from envs.async_shard import AsyncShard
 from envs.backends.base import BackendConfig, BackendError, Block, Commands, ShardHost, shorten
 from envs.backends.workers.isolation import inside_worker
 from envs.backends.workers.process import ProcessBackend
-from envs.base import EnvConfig, EnvSpec, Layout, Shard, TaskFamily, uniform_actions
+from envs.base import EnvConfig, EnvSpec, Shard, TaskFamily, uniform_actions
+from envs.layout import Layout
 from utils.machine import available_cores
 
 MOMENT_S = 0.1

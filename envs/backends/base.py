@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import Layout, Rows, Shard, SlotError, TaskFamily
+from envs.base import Rows, Shard, SlotError, TaskFamily
+from envs.layout import Layout
 from utils.options import option
 
 _log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from envs.backends.base import (
     raised,
     segments_of,
 )
-from envs.base import Layout
+from envs.layout import Layout
 from utils.machine import available_cores
 
 

@@ -1,6 +1,4 @@
-"""Third-party Gymnasium environments as a shard: one copy per slot, stepped one after the other, and nothing
-stored that was not checked.
-"""
+"""Third-party Gymnasium environments as a shard: one copy per slot, checked at every step."""
 
 from __future__ import annotations
 
@@ -17,35 +15,33 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import Obs, Shard, SlotError
+from envs.base import Obs, Shard, SlotError, paired_arrays
 from envs.interop.spaces import ActionWriter, ObsReader, ValueRefused
 
 MakeEnv = Callable[[], Any]
 
+# Where environments that reset themselves within the last step of an episode put its true observation: in
+# Gymnasium since 1.0, in Gymnasium before, in Stable-Baselines3.
 FINAL_OBS = ("final_obs", "final_observation", "terminal_observation")
-"""Where environments that reset themselves within the last step put its true observation (Gymnasium since
-1.0, before, Stable-Baselines3).
-"""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class TaskSetter:
-    """How an environment is told its task: nothing to tell, `set_task(task)`, `reset(options={"task":
-    task})`, or the reset's seed.
-    """
+    """How an environment gets its task."""
 
     by: str = "none"
+    """`none`, `set_task`, `options` (`reset(options={"task": task})`) or `seed` (the seed of the reset)."""
     decode: Callable[[NDArray[np.float64]], Any] = np.copy
-    """The task as the environment knows it."""
+    """Turns our vector into the task as the environment knows it."""
 
 
 class GymnasiumShard(Shard):
     """Slots of any Gymnasium environment, an instance each.
 
-    Whatever an environment returns is read strictly (envs/interop/spaces.py) before anything of it is stored,
-    and copied then. Every episode is started by `reset(seed=...)`, also where a wrapper has begun one by
+    Everything that an environment returns is checked (envs/interop/spaces.py) before any of it is stored, and
+    storing copies it. Every episode is started by `reset(seed=...)`, also where a wrapper has begun one by
     itself. Of the infos only `info_names` are read; missing ones are 0. Both flags at once are a termination.
     Each copy is seeded by its episode alone, so that it does not matter which slot plays it.
     """
@@ -64,44 +60,49 @@ class GymnasiumShard(Shard):
         self._task = task or TaskSetter()
         self._info_names = info_names
         self._envs: list[gymnasium.Env[Any, Any]] = []
+        # If one copy cannot be built, those that were built before it must not stay open.
         try:
-            for slot in range(num_slots):
+            for _ in range(num_slots):
                 self._envs.append(built_env(make))
-                self._same_spaces(slot)
+                self._check_spaces(self._envs[-1])
         except BaseException:
             self.close()
             raise
 
-    def _same_spaces(self, slot: int) -> None:
-        env = self._envs[slot]
-        for name, expected, found in (
+    def _check_spaces(self, env: gymnasium.Env[Any, Any]) -> None:
+        """Refuse a copy whose spaces are not those that the family was built with."""
+        for name, expected, actual in (
             ("observation", self._reader.raw, env.observation_space),
             ("action", self._writer.raw, env.action_space),
         ):
-            if found != expected:
+            if actual != expected:
                 raise RuntimeError(
-                    f"The environment has another {name} space each time it is built: {expected}, then {found}."
+                    f"The environment has another {name} space each time it is built: "
+                    f"{expected}, then {actual}."
                 )
 
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
         """Start an episode of each of these copies."""
         for slot, task, seed in zip(slots.tolist(), tasks, seeds.tolist(), strict=True):
-            arguments = self._prepare(slot, task, seed)
-            result = _run(slot, "reset", self._envs[slot].reset, **arguments)
+            arguments = self._set_task(slot, task, seed)
+            result = _call(slot, "reset", self._envs[slot].reset, **arguments)
             if not (isinstance(result, tuple) and len(result) == 2):
-                raise SlotError(slot, f"reset returned {_what(result)}, not (observation, info): {_OLD_API}")
+                kind = _kind_of(result)
+                raise SlotError(slot, f"reset returned {kind}, not (observation, info): {_OLD_API}")
             obs, info = result
             self._store(slot, *self._read(slot, obs, info))
 
-    def _prepare(self, slot: int, task: NDArray[np.float64], seed: int) -> dict[str, Any]:
-        """Tell the environment its task; the arguments of its reset. Seeds get 31 bits, as many as simulators
-        written in C can take.
-        """
+    def _set_task(self, slot: int, task: NDArray[np.float64], seed: int) -> dict[str, Any]:
+        """Give the environment its task; the arguments that its reset still needs."""
         by = self._task.by
-        arguments: dict[str, Any] = {"seed": int(task[0]) if by == "seed" else seed % 2**31}
-        if by == "set_task":
+        # Simulators written in C take seeds of 31 bits.
+        arguments: dict[str, Any] = {"seed": seed % 2**31}
+        if by == "seed":
+            arguments["seed"] = int(task[0])
+        elif by == "set_task":
+            # Wrappers do not pass unknown methods on, so it is called on the environment inside them.
             unwrapped: Any = self._envs[slot].unwrapped
-            _run(slot, "set_task", unwrapped.set_task, self._task.decode(task))
+            _call(slot, "set_task", unwrapped.set_task, self._task.decode(task))
         elif by == "options":
             arguments["options"] = {"task": self._task.decode(task)}
         return arguments
@@ -110,19 +111,20 @@ class GymnasiumShard(Shard):
         """Step these copies, one after the other."""
         rows = self.rows
         for slot, action in zip(slots.tolist(), self._writer.convert(actions, slots), strict=True):
-            result = _run(slot, "step", self._envs[slot].step, action)
+            result = _call(slot, "step", self._envs[slot].step, action)
             if not (isinstance(result, tuple) and len(result) == 5):
                 raise SlotError(
                     slot,
-                    f"step returned {_what(result)}, not (observation, reward, terminated, truncated, info): {_OLD_API}",
+                    f"step returned {_kind_of(result)}, "
+                    f"not (observation, reward, terminated, truncated, info): {_OLD_API}",
                 )
+            # First everything is checked, then everything is stored: an error leaves the row as it was.
             obs, reward, terminated, truncated, info = result
             reward = _number(slot, "reward", reward)
             terminated, truncated = _flag(slot, "terminated", terminated), _flag(slot, "truncated", truncated)
             if (terminated or truncated) and isinstance(info, Mapping):
-                obs, info = _of_the_last_row(obs, info)
-            read = self._read(slot, obs, info)
-            self._store(slot, *read)
+                obs, info = _end_of_episode(obs, info)
+            self._store(slot, *self._read(slot, obs, info))
             rows.reward[slot] = reward
             rows.terminated[slot] = terminated
             rows.truncated[slot] = truncated and not terminated
@@ -130,33 +132,31 @@ class GymnasiumShard(Shard):
     def _read(self, slot: int, obs: Any, info: Any) -> tuple[Obs, list[float]]:
         """The observation and the numbers of the info, or a `SlotError`."""
         if not isinstance(info, Mapping):
-            raise SlotError(slot, f"the info is {_what(info)}, not a dict")
+            raise SlotError(slot, f"the info is {_kind_of(info)}, not a dict")
         try:
-            return self._reader.read(obs), [
-                _number(slot, f"info {name!r}", info.get(name, 0.0)) for name in self._info_names
-            ]
+            arrays = self._reader.read(obs)
         except ValueRefused as error:
             raise SlotError(slot, str(error)) from None
+        return arrays, [_number(slot, f"info {name!r}", info.get(name, 0.0)) for name in self._info_names]
 
     def _store(self, slot: int, obs: Obs, numbers: list[float]) -> None:
-        rows = self.rows
-        if isinstance(obs, dict):
-            for key, part in obs.items():
-                rows.obs[key][slot] = part  # pyright: ignore[reportArgumentType, reportCallIssue] - a Dict
-        else:
-            rows.obs[slot] = obs  # pyright: ignore[reportArgumentType, reportCallIssue] - a Box
+        """Copy observation and numbers into the row of this slot."""
+        for stored, array in paired_arrays(self.rows.obs, obs):
+            stored[slot] = array
         if numbers:
-            rows.info[slot] = numbers
+            self.rows.info[slot] = numbers
 
     def render(self, slot: int) -> NDArray[np.uint8]:
         """The environment's own picture."""
         try:
+            # A picture is a courtesy: an error here is raised to the caller and harms no slot.
             with _drawing_without_a_screen():
                 picture = self._envs[slot].render()
         except Exception as error:
             raise RuntimeError(
-                f"The environment cannot draw here ({error_text(error)}). If it draws with MuJoCo, then without a screen it needs EGL or OSMesa: "
-                "install one and set MUJOCO_GL=egl or MUJOCO_GL=osmesa before the program starts."
+                f"The environment cannot draw here ({error_text(error)}). If it draws with MuJoCo, then "
+                "without a screen it needs EGL or OSMesa: install one and set MUJOCO_GL=egl or "
+                "MUJOCO_GL=osmesa before the program starts."
             ) from error
         if not (
             isinstance(picture, np.ndarray)
@@ -165,23 +165,26 @@ class GymnasiumShard(Shard):
             and picture.dtype == np.uint8
         ):
             raise RuntimeError(
-                f"The environment draws no RGB picture: render() returned {_what(picture)}; build it with render_mode='rgb_array'."
+                f"The environment draws no RGB picture: render() returned {_kind_of(picture)}; "
+                "build it with render_mode='rgb_array'."
             )
         return picture
 
     def close(self) -> None:
-        """Close every copy, whatever the others do."""
+        """Close every copy, even if closing another one fails."""
         while self._envs:
             close_env(self._envs.pop())
 
 
 def built_env(make: MakeEnv) -> gymnasium.Env[Any, Any]:
-    """One environment of this factory; what is none is refused in a sentence."""
+    """One environment of this factory; a TypeError if it makes something else."""
     env = make()
+    # A vector environment (what `gymnasium.make_vec` returns) has steps of another shape.
     if isinstance(env, gymnasium.vector.VectorEnv):
         close_env(env)
         raise TypeError(
-            f"{type(env).__name__} is a vector environment: give a factory of the single environment, of which each slot gets one."
+            f"{type(env).__name__} is a vector environment: give a factory of the single environment, "
+            "of which each slot gets one."
         )
     if not isinstance(env, gymnasium.Env):
         raise TypeError(
@@ -192,18 +195,17 @@ def built_env(make: MakeEnv) -> gymnasium.Env[Any, Any]:
 
 
 def close_env(env: Any) -> None:
-    """Close an environment; what it raises is logged, since nobody needs it any more."""
+    """Close an environment. An error of it is only logged: the environment is not needed any more."""
     try:
         env.close()
-    except Exception as error:  # noqa: BLE001 - third-party code; the other environments are still to be closed
+    except Exception as error:  # noqa: BLE001 - third-party code, and others are still to be closed
         _log.warning("%s raised in close(): %s", type(env).__name__, error_text(error))
 
 
 @contextmanager
 def _drawing_without_a_screen() -> Iterator[None]:
-    """Gymnasium's MuJoCo environments ask MUJOCO_GL how to draw, and by default want a screen. Workers that
-    start later do not inherit this: they would load OpenGL.
-    """
+    """Let Gymnasium's MuJoCo environments draw without a screen, which they expect by default."""
+    # They read MUJOCO_GL. It is taken back afterwards, or workers that start later would load OpenGL.
     chosen = "MUJOCO_GL" in os.environ or "DISPLAY" in os.environ or platform.system() != "Linux"
     if not chosen:
         os.environ["MUJOCO_GL"] = "egl"
@@ -215,41 +217,45 @@ def _drawing_without_a_screen() -> Iterator[None]:
 
 
 def error_text(error: BaseException) -> str:
-    """An error in words, though it may have none or too many."""
+    """Type and text of an error, though the text may be long or even raise an error itself."""
     text = str(traceback.TracebackException.from_exception(error))
-    return f"{type(error).__name__}: {text if len(text) <= 2000 else f'{text[:2000]}...'}"
+    if len(text) > 2000:
+        text = f"{text[:2000]}..."
+    return f"{type(error).__name__}: {text}"
 
 
+# What an environment of the old gym returns differs in length, so this is the likeliest reason.
 _OLD_API = "the interface of gym before 0.26, for which the package shimmy has a wrapper"
 
 
-def _run(slot: int, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call the environment; what it raises is this slot's error."""
+def _call(slot: int, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call the environment; whatever it raises becomes a `SlotError` of this slot."""
     try:
         return function(*args, **kwargs)
-    except Exception as error:
+    except Exception as error:  # third-party code: it may raise anything
         raise SlotError(slot, f"{name} raised {error_text(error)}") from error
 
 
-def _of_the_last_row(obs: Any, info: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Observation and info of the end of an episode, where the environment has already begun the next one and
-    gives that one's.
+def _end_of_episode(obs: Any, info: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Observation and info of the last row of an episode.
+
+    An environment that resets itself has already begun the next episode: `obs` is then the start of that, and
+    the end of this one is in the info.
     """
     final = next((info[key] for key in FINAL_OBS if info.get(key) is not None), None)
     if final is None:
         return obs, info
-    return final, info["final_info"] if isinstance(info.get("final_info"), Mapping) else info
+    final_info = info.get("final_info")
+    return final, final_info if isinstance(final_info, Mapping) else info
 
 
-def _what(value: Any) -> str:
+def _kind_of(value: Any) -> str:
     """What was returned instead, in a few words."""
-    return (
-        f"{len(value)} values"
-        if isinstance(value, tuple)
-        else "None"
-        if value is None
-        else f"a {type(value).__name__}"
-    )
+    if isinstance(value, tuple):
+        return f"{len(value)} values"
+    if value is None:
+        return "None"
+    return f"a {type(value).__name__}"
 
 
 def _number(slot: int, name: str, value: Any) -> float:
@@ -257,18 +263,18 @@ def _number(slot: int, name: str, value: Any) -> float:
     if isinstance(value, (float, int, np.floating, np.integer, np.bool_)) or (
         isinstance(value, np.ndarray) and value.shape == () and value.dtype.kind in "fiub"
     ):
-        with suppress(OverflowError):  # an integer beyond all floats
+        # An integer beyond all floats cannot be converted, and falls through to the error below.
+        with suppress(OverflowError):
             number = float(value)
             if -np.inf < number < np.inf:
                 return number
             raise SlotError(slot, f"the {name} is not finite: {number}")
-    raise SlotError(slot, f"the {name} is {_what(value)}, not a finite number")
+    raise SlotError(slot, f"the {name} is {_kind_of(value)}, not a finite number")
 
 
 def _flag(slot: int, name: str, value: Any) -> bool:
     """A flag: a bool of Python or numpy, or the whole number 0 or 1."""
     if isinstance(value, (bool, np.bool_)) or (isinstance(value, (int, np.integer)) and value in (0, 1)):
         return bool(value)
-    raise SlotError(
-        slot, f"{name} is {value if isinstance(value, (int, float)) else _what(value)}, not True or False"
-    )
+    shown = value if isinstance(value, (int, float)) else _kind_of(value)
+    raise SlotError(slot, f"{name} is {shown}, not True or False")

@@ -17,8 +17,8 @@ class Boundary(Enum):
 
     `reset_obs`: the last row of the episode, then (after one ignored action) the start row of the next.
     `legacy`: only the last row, as the published wrappers did, with the new-episode flag raised on it where
-    there is one; the start observation is hidden in `info["start_state"]`, and the first action is taken
-    without seeing it.
+    there is one. The start observation is hidden in `info["start_state"]`, so the first action of the episode
+    is taken without seeing it.
     """
 
     reset_obs = "reset_obs"
@@ -31,8 +31,8 @@ class VariBadWrapper(gymnasium.Env[Any, Any]):
 
     `reset(seed=, options={"task": vector})` starts a trial of that task, or of a task drawn from the family's
     training split. The observation ends with the task when `oracle`, and with the new-episode flag when k >
-    1. `info` tells what happens inside: `task`, `episode`, `episode_start`, `terminated`, `truncated` (of the
-    inner episode) and the family's own numbers.
+    1. `info` reports what happens inside: `task`, `episode_index`, `episode_start`, `terminated`, `truncated`
+    (of the inner episode) and the family's own numbers.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 - Gymnasium declares it so
@@ -58,12 +58,15 @@ class VariBadWrapper(gymnasium.Env[Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Start a trial."""
         super().reset(seed=seed)
-        unknown = set(options or {}) - {"task"}
+        options = options or {}
+        unknown = set(options) - {"task"}
         if unknown:
             raise ValueError(f"reset(options=...) knows only 'task', not {sorted(unknown)}.")
-        task = (options or {}).get("task")
-        tasks = self._manager.sample_tasks(1, rng=self.np_random) if task is None else [task]
-        self._manager.reset(tasks, seeds=[int(self.np_random.integers(2**63))])
+        # The task first and then the trial's seed, both from Gymnasium's stream of this environment.
+        task = options.get("task")
+        if task is None:
+            task = self._manager.sample_tasks(1, rng=self.np_random)[0]
+        self._manager.reset([task], seeds=[int(self.np_random.integers(2**63))])
         self._arrived(trial_end=False)
         return self._obs(), self._info()
 
@@ -75,15 +78,19 @@ class VariBadWrapper(gymnasium.Env[Any, Any]):
         if not self._running:
             raise gymnasium.error.ResetNeeded("The trial is over, or was never started: call reset().")
         rows = self._manager.step(np.asarray(action)[None])
-        self._arrived(trial_end=bool(rows.trial_end[0]))
-        reward, trial_end = float(rows.reward[0]), bool(rows.trial_end[0])
+        trial_end = bool(rows.trial_end[0])
+        self._arrived(trial_end=trial_end)
+        # The rows are live buffers: everything is read before the next step overwrites it.
+        reward = float(rows.reward[0])
         terminated, truncated = bool(rows.terminated[0]), bool(rows.truncated[0])
         obs, info = self._obs(), self._info()
+        # The legacy boundary takes the ignored step to the next start row by itself, and hides that row.
         if self._boundary is Boundary.legacy and (terminated or truncated) and not trial_end:
             self._manager.step(np.asarray(action)[None])
             self._arrived(trial_end=False)
             info["start_state"] = self._obs()
             self._manager.layout.raise_flag(obs)
+        # To Gymnasium the episode is the whole trial: the ends of inner episodes are in `info` only.
         return obs, reward, terminated and trial_end, truncated and trial_end, info
 
     def render(self) -> Any:
@@ -95,7 +102,7 @@ class VariBadWrapper(gymnasium.Env[Any, Any]):
         self._manager.close()
 
     def _arrived(self, *, trial_end: bool) -> None:
-        """The row of a trial that goes on unless this is its end; an error if it was given up instead."""
+        """Note whether the trial goes on after this row; an error if it was given up after a fault."""
         self._running = not (trial_end or self._manager.dropped[0])
         self._manager.check_not_dropped(0)
 

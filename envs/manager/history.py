@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import Commands
-from envs.base import Layout, Rows, Slots, arrays_of
+from envs.base import Rows, Slots, arrays_of
+from envs.layout import Layout
 
 
 class TrialHistory:

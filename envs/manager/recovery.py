@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import Backend, BackendConfig, Commands, Fault, OnFault
-from envs.base import Layout, Slots
+from envs.base import Slots
+from envs.layout import Layout
 from envs.manager.history import TrialHistory
 from envs.trial import TrialClock
 from utils.seeding import episode_seeds

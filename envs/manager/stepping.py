@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import Backend, BackendConfig, Commands, Fault
-from envs.base import Layout, Rows, Slots
+from envs.base import Rows, Slots
+from envs.layout import Layout
 from envs.manager.memory_limit import MemoryLimit
 from envs.manager.recovery import GrownWorker, Recovery, WorkerError
 from envs.trial import TrialClock

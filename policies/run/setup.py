@@ -16,7 +16,8 @@ from buffers.base import Needs
 from buffers.replay import Replay
 from envs.backends.auto import Choice, choose
 from envs.backends.base import BackendConfig
-from envs.base import EnvConfig, EnvSpec, Layout, TaskFamily
+from envs.base import EnvConfig, EnvSpec, TaskFamily
+from envs.layout import Layout
 from envs.meta.make_env import make_family
 from policies.agents.agent import Agent, check_spaces
 from policies.agents.base import Arch, PolicyRows

@@ -15,7 +15,8 @@ from gymnasium import spaces
 
 from buffers.base import Batch, Needs, Sample
 from buffers.replay import Replay
-from envs.base import ActionSpace, EnvSpec, Layout, ObsSpace
+from envs.base import ActionSpace, EnvSpec, ObsSpace
+from envs.layout import Layout
 from tests.trials import KINDS, Trial, make_replay, make_rows, make_trials, play
 
 FLAGS = ("terminated", "truncated", "episode_start", "trial_start", "trial_end")

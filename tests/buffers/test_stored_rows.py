@@ -11,7 +11,8 @@ from gymnasium import spaces
 
 from buffers.stored_rows import RowFlags, StoredRows, bytes_per_row, columns_of, previous_actions
 from buffers.windows import RowIndex
-from envs.base import EnvSpec, Layout
+from envs.base import EnvSpec
+from envs.layout import Layout
 
 OBS_SPACE = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 ACTION_SPACE = spaces.Box(-1, 1, (2,), np.float32)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.base import Layout, Shard, SlotError
+from envs.base import Shard, SlotError
+from envs.layout import Layout
 from tests.toys_async import Hook, HookedFamily
 
 SLOTS = np.arange(4)

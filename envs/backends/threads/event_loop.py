@@ -25,7 +25,7 @@ from envs.backends.threads.local import (
     Order,
     stack_text,
 )
-from envs.base import Layout
+from envs.layout import Layout
 
 if (
     TYPE_CHECKING

@@ -37,7 +37,8 @@ from envs.backends.base import (
     raised,
     shorten,
 )
-from envs.base import Layout, Rows, Slots
+from envs.base import Rows, Slots
+from envs.layout import Layout
 
 _log = logging.getLogger(__name__)
 

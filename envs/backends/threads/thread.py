@@ -21,7 +21,7 @@ from envs.backends.threads.local import (
     Order,
     stack_text,
 )
-from envs.base import Layout
+from envs.layout import Layout
 from utils.machine import available_cores
 
 

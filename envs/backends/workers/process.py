@@ -31,7 +31,8 @@ from envs.backends.workers.launch import check_memory, check_startable, resolve,
 from envs.backends.workers.messages import MessageKind
 from envs.backends.workers.transport import RowTransport, SharedRows, bytes_needed
 from envs.backends.workers.worker import Blueprint
-from envs.base import Layout, Slots
+from envs.base import Slots
+from envs.layout import Layout
 
 LOOK_MS = 40
 """how often a silent worker is looked after: a death that shows in no descriptor is seen by then"""

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.workers.messages import MalformedMessage
-from envs.base import Layout, Rows, Slots, arrays_of
+from envs.base import Rows, Slots, arrays_of
+from envs.layout import Layout
 
 ALIGNMENT = 64
 """The bytes of a cache line: no two arrays share one."""

@@ -34,7 +34,8 @@ from envs.backends.workers.messages import (
     write_whole,
 )
 from envs.backends.workers.transport import RowTransport
-from envs.base import Layout, SlotError
+from envs.base import SlotError
+from envs.layout import Layout
 
 
 @dataclass(frozen=True)

@@ -73,11 +73,11 @@ class WalkShard(Shard, ABC):
         self._cell = np.zeros(num_slots, np.int64)
 
     @abstractmethod
-    def begin(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
+    def set_tasks(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
         """Note the tasks of these slots' episodes; called when the slots stand at the start."""
 
     @abstractmethod
-    def judge(self, at: NDArray[np.int64] | slice, cell: NDArray[np.int64]) -> NDArray[np.float64]:
+    def score(self, at: NDArray[np.int64] | slice, cell: NDArray[np.int64]) -> NDArray[np.float64]:
         """[n] what it is worth to have come to these cells; writes the info."""
 
     @abstractmethod
@@ -88,7 +88,7 @@ class WalkShard(Shard, ABC):
         """Stand at the start."""
         self._cell[slots] = self._start
         self.rows.obs[slots] = self._places[self._start]  # pyright: ignore[reportArgumentType, reportCallIssue] - a Box, not a Dict
-        self.begin(slots, tasks)
+        self.set_tasks(slots, tasks)
 
     def step(self, slots: NDArray[np.int64], actions: NDArray[np.int64]) -> None:
         """Walk."""
@@ -97,7 +97,7 @@ class WalkShard(Shard, ABC):
         cell = self._plan.after[self._cell[at] * len(MOVES) + move]
         self._cell[at] = cell
         self.rows.obs[at] = self._places[cell]  # pyright: ignore[reportArgumentType, reportCallIssue]
-        self.rows.reward[at] = self.judge(at, cell)
+        self.rows.reward[at] = self.score(at, cell)
         self.rows.terminated[at] = False
         self.rows.truncated[at] = False
 

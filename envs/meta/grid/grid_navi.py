@@ -128,13 +128,13 @@ class GridNaviShard(WalkShard):
         self._variant, self._size = config.variant, config.size
         self._goal = np.zeros((num_slots, 2))
 
-    def begin(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
+    def set_tasks(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
         self._goal[slots] = tasks
-        self.judge(slots, self._cell[slots])
+        self.score(slots, self._cell[slots])
         if self._variant is GridVariant.show:
             self.rows.obs[slots] = tasks  # pyright: ignore[reportArgumentType, reportCallIssue] - a Box, not a Dict
 
-    def judge(self, at: NDArray[np.int64] | slice, cell: NDArray[np.int64]) -> NDArray[np.float64]:
+    def score(self, at: NDArray[np.int64] | slice, cell: NDArray[np.int64]) -> NDArray[np.float64]:
         offset = np.abs(self._plan.places[cell] - self._goal[at])
         distance = offset[:, 0] + offset[:, 1]
         there = distance == 0

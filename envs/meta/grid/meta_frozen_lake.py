@@ -20,7 +20,7 @@ MOVES = np.array([(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)], np.int64)
 """What the actions do to (x, y)."""
 
 
-class Holes(Enum):
+class HoleEffect(Enum):
     """What a hole does: `end` ends the episode, `recover` costs 0.1 and one stays where one was."""
 
     end = "end"
@@ -41,8 +41,8 @@ class MetaFrozenLakeConfig(EnvConfig):
         low=0.65,
         high=0.95,
     )
-    holes: Holes = option(
-        Holes.end, "end: a hole ends the episode; recover: it costs 0.1 and one stays where one was"
+    holes: HoleEffect = option(
+        HoleEffect.end, "end: a hole ends the episode; recover: it costs 0.1 and one stays where one was"
     )
 
     def resolved(self) -> Self:
@@ -70,7 +70,7 @@ class MetaFrozenLake(TaskFamily):
     config: MetaFrozenLakeConfig
     references = (
         Reference(oracle=1.0, random=0.011),
-        Reference(oracle=1.0, random=-0.232, options={"holes": Holes.recover}),
+        Reference(oracle=1.0, random=-0.232, options={"holes": HoleEffect.recover}),
     )
 
     def __init__(self, config: MetaFrozenLakeConfig) -> None:
@@ -94,7 +94,7 @@ class MetaFrozenLake(TaskFamily):
                 lakes = (rng.random((len(bad), self.spec.task_dim)) >= self.config.frozen).astype(np.float64)
                 lakes[:, [0, -1]] = 0.0
                 tasks[bad] = lakes
-                bad = bad[steps_to_goal(lakes, self.config.size)[:, 0] == FAR]
+                bad = bad[steps_to_goal(lakes, self.config.size)[:, 0] == UNREACHABLE]
             return tasks
 
         return split_draws(draw, n, split)
@@ -108,7 +108,7 @@ class MetaFrozenLake(TaskFamily):
         """A shortest way to the goal: to the first neighbour that is nearer."""
         assert isinstance(obs, np.ndarray)
         size = self.config.size
-        steps = _remembered(task.tobytes(), size)
+        steps = _cached_steps_to_goal(task.tobytes(), size)
         here = np.rint(obs[:, :2] * float(size)).astype(np.int64)
         beside = np.minimum(np.maximum(here[:, None] + MOVES, 0), size - 1)
         return np.argmin(steps[np.arange(len(here))[:, None], size * beside[..., 0] + beside[..., 1]], axis=1)
@@ -120,7 +120,7 @@ class MetaFrozenLakeShard(Shard):
     def __init__(self, num_slots: int, config: MetaFrozenLakeConfig) -> None:
         self._num_slots = num_slots
         self._size = config.size
-        self._ends = config.holes is Holes.end
+        self._ends = config.holes is HoleEffect.end
         self._hole = np.zeros((num_slots, config.size**2), np.bool_)
         self._position = np.zeros((num_slots, 2), np.int64)
 
@@ -160,17 +160,17 @@ class MetaFrozenLakeShard(Shard):
         return tiles(colours)
 
 
-FAR = 10_000
+UNREACHABLE = 10_000
 """More steps than any way has."""
 
 
 def steps_to_goal(tasks: NDArray[np.float64], size: int) -> NDArray[np.int64]:
-    """[n, size * size] how many steps each cell of these lakes is away from the goal; FAR for holes and where
+    """[n, size * size] how many steps each cell of these lakes is away from the goal; UNREACHABLE for holes and where
     no way leads.
     """
     ice = np.zeros((len(tasks), size + 2, size + 2), np.bool_)
     ice[:, 1:-1, 1:-1] = tasks.reshape(-1, size, size) == 0.0
-    steps = np.full(ice.shape, FAR)
+    steps = np.full(ice.shape, UNREACHABLE)
     steps[:, size, size] = 0
     for distance in range(1, size**2):
         front = steps == distance - 1
@@ -179,7 +179,7 @@ def steps_to_goal(tasks: NDArray[np.float64], size: int) -> NDArray[np.int64]:
         reached[:, :-1] |= front[:, 1:]
         reached[:, :, 1:] |= front[:, :, :-1]
         reached[:, :, :-1] |= front[:, :, 1:]
-        reached &= ice & (steps == FAR)
+        reached &= ice & (steps == UNREACHABLE)
         if not reached.any():
             break
         steps[reached] = distance
@@ -187,6 +187,6 @@ def steps_to_goal(tasks: NDArray[np.float64], size: int) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=8)
-def _remembered(tasks: bytes, size: int) -> NDArray[np.int64]:
+def _cached_steps_to_goal(tasks: bytes, size: int) -> NDArray[np.int64]:
     """The steps of these lakes: an oracle is asked about the same ones at every step."""
     return steps_to_goal(np.frombuffer(tasks).reshape(-1, size**2), size)

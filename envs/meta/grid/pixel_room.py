@@ -153,7 +153,7 @@ class PixelRoomShard(Shard, ABC):
 
     def __init__(self, num_slots: int, steps: tuple[int, int, int]) -> None:
         self._num_slots = num_slots
-        self._until = (steps[0], steps[0] + steps[1], sum(steps))
+        self._room_ends = (steps[0], steps[0] + steps[1], sum(steps))
         self._time, self._cell = (np.zeros(num_slots, np.int64) for _ in range(2))
         self._room = np.zeros((num_slots, CELLS), np.uint8)
         self._apples = np.zeros((num_slots, APPLES), np.int64)
@@ -209,7 +209,7 @@ class PixelRoomShard(Shard, ABC):
             self._eaten[slot, which] = NEVER
             self._room[slot, _APPLE_CELLS[self._apples[slot, which]]] = APPLE
         self._change_rooms(slots, time)
-        rows.terminated[at] = time >= self._until[2]
+        rows.terminated[at] = time >= self._room_ends[2]
         rows.truncated[at] = False
         self._write(slots, at)
 
@@ -226,10 +226,10 @@ class PixelRoomShard(Shard, ABC):
     def _change_rooms(self, slots: NDArray[np.int64], time: NDArray[np.int64]) -> None:
         # The last row of a room is the first one of the next: nobody sees what the last step in a room
         # changed there.
-        if len(entering := slots[time == self._until[0]]):
+        if len(entering := slots[time == self._room_ends[0]]):
             self.enter(entering, APPLE_ROOM, np.int64(cell(*APPLE_START)))
             self._room[entering[:, None], _APPLE_CELLS[self._apples[entering]]] = APPLE
-        if len(entering := slots[time == self._until[1]]):
+        if len(entering := slots[time == self._room_ends[1]]):
             self.enter_last(entering)
 
     def enter(
@@ -246,7 +246,7 @@ class PixelRoomShard(Shard, ABC):
         symbols = self._room.reshape(-1)[(slots * CELLS + here)[:, None] + WINDOW]
         symbols[:, CENTRE] = np.where(symbols[:, CENTRE] == OPEN_DOOR, OPEN_DOOR, PLAYER)
         rows.obs["image"][at] = PALETTE[symbols].reshape(-1, 2 * SIGHT + 1, 2 * SIGHT + 1, 3)
-        among_apples = (time >= self._until[0]) & (time < self._until[1])
+        among_apples = (time >= self._room_ends[0]) & (time < self._room_ends[1])
         apples = np.sum((1 << self._apples[at]) * (self._eaten[at] == NEVER), axis=1) * among_apples
         for column, value in enumerate(
             (time, here // WIDTH - SIGHT, here % WIDTH - SIGHT, apples, self._success[at])

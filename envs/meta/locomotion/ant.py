@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.meta.kernels import sum_columns
-from envs.meta.locomotion.mujoco_shard import Body, MujocoShard, SlotIndex, Speeds
+from envs.meta.locomotion.mujoco_shard import MujocoShard, RobotModel, SlotIndex, Speeds
 
-ANT = Body("ant.xml", frame_skip=5, noise=0.1, speeds=Speeds.normal)
+ANT = RobotModel("ant.xml", frame_skip=5, noise=0.1, speeds=Speeds.normal)
 TORSO = 1
 """The torso's body number, as Gymnasium's Ant has it too."""
 
@@ -27,8 +27,10 @@ class AntShard(MujocoShard, ABC):
     before its last evaluation.
     """
 
-    def __init__(self, num_slots: int, threads: int, *, body: Body = ANT, contacts: bool = False) -> None:
-        super().__init__(num_slots, threads, body, dims=2, contacts=contacts)
+    def __init__(
+        self, num_slots: int, threads: int, *, robot: RobotModel = ANT, contacts: bool = False
+    ) -> None:
+        super().__init__(num_slots, threads, robot, dims=2, contacts=contacts)
         self._torso = self.batch.bind("xpos")[:, TORSO, :2]
 
     def position(self, at: SlotIndex) -> NDArray[np.float64]:
@@ -45,6 +47,6 @@ class AntShard(MujocoShard, ABC):
         return (height < heights[0]) | (height > heights[1])
 
 
-def contact_cost(forces: NDArray[np.float64]) -> NDArray[np.float64]:
+def ant_contact_cost(forces: NDArray[np.float64]) -> NDArray[np.float64]:
     """[n] what these clipped forces cost."""
     return CONTACT_COST * sum_columns(forces * forces)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from envs.base import EnvConfig, EnvSpec, Reference, Shelf, Split, TaskFamily
 from envs.meta.kernels import split_choices, split_uniforms, sum_columns
-from envs.meta.locomotion.ant import HEALTHY_Z, AntShard, contact_cost
+from envs.meta.locomotion.ant import HEALTHY_Z, AntShard, ant_contact_cost
 from envs.meta.locomotion.mujoco_shard import SlotIndex
 from utils.options import option
 
@@ -113,12 +113,12 @@ class AntDirShard(AntShard):
         self._healthy_z = (0.0, HEALTHY_Z[1]) if config.variant is AntDirVariant.direction_2d else HEALTHY_Z
         self._direction = np.zeros((num_slots, 2))
 
-    def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
+    def set_tasks(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
         self._direction[slots] = (
             tasks if self._config.variant is AntDirVariant.direction_2d else _headings(tasks)
         )
 
-    def begin(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
+    def write_start_info(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
         self.rows.info[at, 0] = 0.0
         self.rows.info[at, 1:] = position
 
@@ -134,7 +134,7 @@ class AntDirShard(AntShard):
         self.rows.info[at, 0] = along
         self.rows.info[at, 1:] = position
         reward = along - CONTROL_COST * sum_columns(ctrl * ctrl) + ALIVE
-        return reward - contact_cost(self.clipped_forces(at)) if self._config.contacts else reward
+        return reward - ant_contact_cost(self.clipped_forces(at)) if self._config.contacts else reward
 
     def fallen(self, at: SlotIndex) -> NDArray[np.bool_]:
         return self.outside(at, self._healthy_z)

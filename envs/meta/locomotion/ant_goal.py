@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from envs.base import EnvConfig, EnvSpec, Reference, Shelf, Split, TaskFamily
 from envs.meta.kernels import split_uniforms, sum_columns
-from envs.meta.locomotion.ant import ANT, FORCES, HEALTHY_Z, AntShard, contact_cost
+from envs.meta.locomotion.ant import ANT, FORCES, HEALTHY_Z, AntShard, ant_contact_cost
 from envs.meta.locomotion.mujoco_shard import SlotIndex
 from utils.options import OptionError, option
 
@@ -151,7 +151,7 @@ class AntGoalShard(AntShard):
         super().__init__(
             num_slots,
             threads,
-            body=_STILL if config.variant in _SEMICIRCLES else ANT,
+            robot=_STILL if config.variant in _SEMICIRCLES else ANT,
             contacts=config.contacts,
         )
         self._variant = config.variant
@@ -161,11 +161,11 @@ class AntGoalShard(AntShard):
         self._goal = np.zeros((num_slots, 2))
         self._contacts = config.contacts
 
-    def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
+    def set_tasks(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
         self._goal[slots] = tasks
 
-    def begin(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
-        self._look(at, position)
+    def write_start_info(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
+        self._measure(at, position)
 
     def score(
         self,
@@ -174,9 +174,9 @@ class AntGoalShard(AntShard):
         position: NDArray[np.float64],
         velocity: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        reward = self._worth(*self._look(at, position))
+        reward = self._goal_reward(*self._measure(at, position))
         reward -= _CONTROL_COST[self._variant] * sum_columns(ctrl * ctrl)
-        return reward - contact_cost(self.clipped_forces(at)) if self._contacts else reward
+        return reward - ant_contact_cost(self.clipped_forces(at)) if self._contacts else reward
 
     def fallen(self, at: SlotIndex) -> NDArray[np.bool_] | None:
         return self.outside(at, HEALTHY_Z) if self._variant is AntGoalVariant.circle else None
@@ -187,7 +187,7 @@ class AntGoalShard(AntShard):
         if self._contacts:
             obs[at, 29:] = self.clipped_forces(at)
 
-    def _look(
+    def _measure(
         self, at: SlotIndex, position: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The offset [n, 2] from the goal, and its length; writes info."""
@@ -200,7 +200,7 @@ class AntGoalShard(AntShard):
         info[at, 2:] = position
         return offset, distance
 
-    def _worth(self, offset: NDArray[np.float64], distance: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _goal_reward(self, offset: NDArray[np.float64], distance: NDArray[np.float64]) -> NDArray[np.float64]:
         """[n] the reward of being there, without costs."""
         match self._variant:
             case AntGoalVariant.dense | AntGoalVariant.semicircle:

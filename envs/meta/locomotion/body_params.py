@@ -19,12 +19,12 @@ from envs.meta.locomotion import ant, humanoid_dir, rand_params
 from envs.meta.locomotion.ant import ANT
 from envs.meta.locomotion.cheetah import CHEETAH
 from envs.meta.locomotion.humanoid_dir import HUMANOID, centre_of_mass, flat, write_fields
-from envs.meta.locomotion.mujoco_shard import Body, MujocoShard, SlotIndex
-from envs.meta.locomotion.rand_params import FASTEST, HOPPER, WALKER, Upright, powers
+from envs.meta.locomotion.mujoco_shard import MujocoShard, RobotModel, SlotIndex
+from envs.meta.locomotion.rand_params import FASTEST, HOPPER, WALKER, HealthyRange, powers
 from utils.options import OptionError, nearest, option
 
 
-class Robot(Enum):
+class RobotName(Enum):
     """The bodies to choose from."""
 
     ant = "ant"
@@ -39,10 +39,10 @@ PARAMETERS = {"mass": ("body_mass", "body_inertia"), "damping": ("dof_damping",)
 
 
 @dataclass(frozen=True)
-class Stock:
+class RobotTask:
     """A robot and its reward, as in Gymnasium's v5 task."""
 
-    body: Body
+    model: RobotModel
     bodies: int
     """The world not included."""
     motors: int
@@ -52,16 +52,16 @@ class Stock:
     control: float
     forward: float = 1.0
     alive: float = 0.0
-    upright: Upright | None = None
+    healthy: HealthyRange | None = None
 
 
-STOCK = {
-    Robot.ant: Stock(ANT, 13, 8, 27, control=0.5, alive=1.0, upright=Upright((0.2, 1.0))),
-    Robot.half_cheetah: Stock(CHEETAH, 7, 6, 17, control=0.1),
-    Robot.hopper: Stock(HOPPER.body, 4, 3, 11, control=1e-3, alive=1.0, upright=HOPPER.upright),
-    Robot.walker2d: Stock(WALKER.body, 7, 6, 17, control=1e-3, alive=1.0, upright=WALKER.upright),
-    Robot.humanoid: Stock(
-        HUMANOID, 13, 17, 270, control=0.1, forward=1.25, alive=5.0, upright=Upright((1.0, 2.0))
+ROBOT_TASKS = {
+    RobotName.ant: RobotTask(ANT, 13, 8, 27, control=0.5, alive=1.0, healthy=HealthyRange((0.2, 1.0))),
+    RobotName.half_cheetah: RobotTask(CHEETAH, 7, 6, 17, control=0.1),
+    RobotName.hopper: RobotTask(HOPPER.model, 4, 3, 11, control=1e-3, alive=1.0, healthy=HOPPER.healthy),
+    RobotName.walker2d: RobotTask(WALKER.model, 7, 6, 17, control=1e-3, alive=1.0, healthy=WALKER.healthy),
+    RobotName.humanoid: RobotTask(
+        HUMANOID, 13, 17, 270, control=0.1, forward=1.25, alive=5.0, healthy=HealthyRange((1.0, 2.0))
     ),
 }
 
@@ -71,7 +71,7 @@ class BodyParamsConfig(EnvConfig):
     """Options of BodyParams."""
 
     family: str = "BodyParams"
-    body: Robot = option(Robot.ant, "the robot")
+    body: RobotName = option(RobotName.ant, "the robot")
     parameters: list[str] = option(list(PARAMETERS), f"what is randomised: some of {', '.join(PARAMETERS)}")
     base: float = option(1.5, "of the factors base^e", above=1, high=10)
     limit: float = option(3.0, "the exponents e are uniform from -limit to limit", above=0, high=10)
@@ -129,8 +129,8 @@ class BodyParams(TaskFamily):
             raise OptionError(
                 f"BodyParams: parameters={config.parameters} should name at least one parameter, and none twice."
             )
-        stock = STOCK[config.body]
-        if config.contacts and config.body not in FLOATING:
+        stock = ROBOT_TASKS[config.body]
+        if config.contacts and config.body not in FLOATING_BASE_SHARDS:
             raise OptionError(
                 f"BodyParams: contacts=true is for ant and humanoid; the stock {config.body.name} has no contact cost."
             )
@@ -158,11 +158,11 @@ class BodyParams(TaskFamily):
         return self.config.limit * (2.0 * split_uniforms(rng, (n, self.spec.task_dim), split) - 1.0)
 
     def make_shard(self, num_slots: int, threads: int = 1) -> BodyParamsShard:
-        kind = FLOATING.get(self.config.body, PlanarShard)
+        kind = FLOATING_BASE_SHARDS.get(self.config.body, PlanarShard)
         return kind(
             num_slots,
             threads,
-            STOCK[self.config.body],
+            ROBOT_TASKS[self.config.body],
             self._sizes,
             base=self.config.base,
             contacts=self.config.contacts,
@@ -178,27 +178,27 @@ class BodyParamsShard(MujocoShard, ABC):
         self,
         num_slots: int,
         threads: int,
-        stock: Stock,
+        stock: RobotTask,
         sizes: dict[str, int],
         *,
         base: float,
         contacts: bool,
     ) -> None:
         fields = tuple(field for name in sizes for field in PARAMETERS[name])
-        super().__init__(num_slots, threads, stock.body, fields=fields, contacts=contacts)
+        super().__init__(num_slots, threads, stock.model, fields=fields, contacts=contacts)
         self.stock, self.contacts = stock, contacts
         self._sizes, self._base = sizes, base
-        self._down = np.zeros(num_slots, np.bool_)
+        self._fallen = np.zeros(num_slots, np.bool_)
 
     @abstractmethod
-    def down(self, at: SlotIndex) -> NDArray[np.bool_]:
+    def has_fallen(self, at: SlotIndex) -> NDArray[np.bool_]:
         """[n] whether these robots have fallen."""
 
     def contact_cost(self, at: SlotIndex) -> NDArray[np.float64]:
         """[n] what the contacts of these robots cost."""
         raise NotImplementedError
 
-    def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
+    def set_tasks(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
         start = 0
         for name, size in self._sizes.items():
             factors = powers(self._base, tasks[:, start : start + size])
@@ -214,7 +214,7 @@ class BodyParamsShard(MujocoShard, ABC):
             start += size
         self.batch.set_const(slots)
 
-    def begin(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
+    def write_start_info(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
         self.rows.info[at, :1] = 0.0
         self.rows.info[at, 1:] = position
 
@@ -228,13 +228,13 @@ class BodyParamsShard(MujocoShard, ABC):
         self.rows.info[at, :1] = velocity
         self.rows.info[at, 1:] = position
         reward = self.stock.forward * velocity[:, 0] - self.stock.control * sum_columns(ctrl * ctrl)
-        if self.stock.upright is not None:
-            down = self._down[at] = self.down(at)
-            reward += self.stock.alive * ~down
+        if self.stock.healthy is not None:
+            fallen = self._fallen[at] = self.has_fallen(at)
+            reward += self.stock.alive * ~fallen
         return reward - self.contact_cost(at) if self.contacts else reward
 
     def fallen(self, at: SlotIndex) -> NDArray[np.bool_]:
-        return self._down[at]
+        return self._fallen[at]
 
 
 class PlanarShard(BodyParamsShard):
@@ -243,19 +243,19 @@ class PlanarShard(BodyParamsShard):
     def position(self, at: SlotIndex) -> NDArray[np.float64]:
         return self.qpos[at, :1]
 
-    def down(self, at: SlotIndex) -> NDArray[np.bool_]:
-        assert self.stock.upright is not None
-        return rand_params.fallen(self.stock.upright, self.qpos[at], self.qvel[at])
+    def has_fallen(self, at: SlotIndex) -> NDArray[np.bool_]:
+        assert self.stock.healthy is not None
+        return rand_params.fallen(self.stock.healthy, self.qpos[at], self.qvel[at])
 
     def observe(self, at: SlotIndex, obs: NDArray[Any]) -> None:
         split, speeds = self.model.nq - 1, self.qvel[at]
         obs[at, :split] = self.qpos[at, 1:]
         obs[at, split:] = (
-            speeds if self.stock.upright is None else np.minimum(np.maximum(speeds, -FASTEST), FASTEST)
+            speeds if self.stock.healthy is None else np.minimum(np.maximum(speeds, -FASTEST), FASTEST)
         )
 
 
-class FloatingShard(BodyParamsShard):
+class FloatingBaseShard(BodyParamsShard):
     """Robots whose torso moves in space."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -266,9 +266,9 @@ class FloatingShard(BodyParamsShard):
     def forces(self, at: SlotIndex) -> NDArray[np.float64]:
         """[n, 78] the contact forces that are observed and paid for."""
 
-    def down(self, at: SlotIndex) -> NDArray[np.bool_]:
-        assert self.stock.upright is not None
-        (low, high), height = self.stock.upright.height, self.qpos[at, 2]
+    def has_fallen(self, at: SlotIndex) -> NDArray[np.bool_]:
+        assert self.stock.healthy is not None
+        (low, high), height = self.stock.healthy.height, self.qpos[at, 2]
         return (height <= low) | (height >= high)
 
     def observe(self, at: SlotIndex, obs: NDArray[Any]) -> None:
@@ -277,7 +277,7 @@ class FloatingShard(BodyParamsShard):
             obs[at, self.stock.observed :] = self.forces(at)
 
 
-class AntParamsShard(FloatingShard):
+class AntParamsShard(FloatingBaseShard):
     """Ants."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -291,10 +291,10 @@ class AntParamsShard(FloatingShard):
         return np.minimum(np.maximum(flat(self.contact_forces(at)[:, 1:]), -1.0), 1.0)
 
     def contact_cost(self, at: SlotIndex) -> NDArray[np.float64]:
-        return ant.contact_cost(self.forces(at))
+        return ant.ant_contact_cost(self.forces(at))
 
 
-class HumanoidParamsShard(FloatingShard):
+class HumanoidParamsShard(FloatingBaseShard):
     """Humanoids."""
 
     start_stage = "ACC"
@@ -319,7 +319,7 @@ class HumanoidParamsShard(FloatingShard):
         return flat(self.contact_forces(at)[:, 1:])
 
     def contact_cost(self, at: SlotIndex) -> NDArray[np.float64]:
-        return humanoid_dir.contact_cost(self.forces(at))
+        return humanoid_dir.humanoid_contact_cost(self.forces(at))
 
 
-FLOATING = {Robot.ant: AntParamsShard, Robot.humanoid: HumanoidParamsShard}
+FLOATING_BASE_SHARDS = {RobotName.ant: AntParamsShard, RobotName.humanoid: HumanoidParamsShard}

@@ -10,9 +10,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.meta.kernels import sum_columns
-from envs.meta.locomotion.mujoco_shard import Body, MujocoShard, SlotIndex, Speeds
+from envs.meta.locomotion.mujoco_shard import MujocoShard, RobotModel, SlotIndex, Speeds
 
-CHEETAH = Body("half_cheetah.xml", frame_skip=5, noise=0.1, speeds=Speeds.normal)
+CHEETAH = RobotModel("half_cheetah.xml", frame_skip=5, noise=0.1, speeds=Speeds.normal)
 TORSO = 1
 CONTROL_COST = 0.05
 
@@ -34,16 +34,16 @@ class CheetahShard(MujocoShard):
         self.task = np.zeros(num_slots)
 
     @abstractmethod
-    def worth(self, at: SlotIndex, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+    def speed_reward(self, at: SlotIndex, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
         """[n] the reward of running so fast, without costs; writes the first info, the velocity that matters."""
 
-    def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
+    def set_tasks(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
         self.task[slots] = tasks[:, 0]
 
     def position(self, at: SlotIndex) -> NDArray[np.float64]:
         return self.qpos[at, :1]
 
-    def begin(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
+    def write_start_info(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
         self.rows.info[at] = 0.0
         self.rows.info[at, 1] = position[:, 0]
 
@@ -55,7 +55,7 @@ class CheetahShard(MujocoShard):
         velocity: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         self.rows.info[at, 1] = position[:, 0]
-        return self.worth(at, velocity[:, 0]) - CONTROL_COST * sum_columns(ctrl * ctrl)
+        return self.speed_reward(at, velocity[:, 0]) - CONTROL_COST * sum_columns(ctrl * ctrl)
 
     def observe(self, at: SlotIndex, obs: NDArray[Any]) -> None:
         obs[at, :8] = self.qpos[at, 1:]

@@ -70,7 +70,7 @@ class CheetahDir(TaskFamily):
 class CheetahDirShard(CheetahShard):
     """Slots of CheetahDir."""
 
-    def worth(self, at: SlotIndex, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+    def speed_reward(self, at: SlotIndex, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
         along = self.task[at] * velocity
         self.rows.info[at, 0] = along
         return along

@@ -82,7 +82,7 @@ class CheetahDirSparseShard(CheetahDirShard):
         super().__init__(num_slots, threads)
         self._threshold = threshold
 
-    def worth(self, at: SlotIndex, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+    def speed_reward(self, at: SlotIndex, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
         x = self.torso[at, 0]
         self.rows.info[at, 2] = self.task[at] * x >= self._threshold
-        return np.where(np.abs(x) >= self._threshold, super().worth(at, velocity), 0.0)
+        return np.where(np.abs(x) >= self._threshold, super().speed_reward(at, velocity), 0.0)

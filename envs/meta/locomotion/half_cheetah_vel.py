@@ -70,6 +70,6 @@ class HalfCheetahVel(TaskFamily):
 class HalfCheetahVelShard(CheetahShard):
     """Slots of HalfCheetahVel."""
 
-    def worth(self, at: SlotIndex, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+    def speed_reward(self, at: SlotIndex, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
         self.rows.info[at, 0] = velocity
         return -np.abs(velocity - self.task[at])

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from envs.base import EnvConfig, EnvSpec, Reference, Shelf, Split, TaskFamily
 from envs.meta.kernels import split_uniforms, sum_columns
-from envs.meta.locomotion.mujoco_shard import Body, MujocoShard, SlotIndex, Speeds
+from envs.meta.locomotion.mujoco_shard import MujocoShard, RobotModel, SlotIndex, Speeds
 from utils.options import option
 
-HUMANOID = Body("humanoid.xml", frame_skip=5, noise=0.01, speeds=Speeds.uniform)
+HUMANOID = RobotModel("humanoid.xml", frame_skip=5, noise=0.01, speeds=Speeds.uniform)
 HEALTHY_Z = (1.0, 2.0)
 FORWARD = 1.25
 """0.25 for the way made, over the model's timestep, of which a step has five."""
@@ -101,13 +101,13 @@ class HumanoidDirShard(MujocoShard):
         self._contacts = contacts
         self._direction = np.zeros((num_slots, 2))
 
-    def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
+    def set_tasks(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
         self._direction[slots] = tasks
 
     def position(self, at: SlotIndex) -> NDArray[np.float64]:
         return centre_of_mass(self._xipos[at], self._masses)
 
-    def begin(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
+    def write_start_info(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
         self.rows.info[at, 0] = 0.0
         self.rows.info[at, 1:] = position
 
@@ -123,7 +123,7 @@ class HumanoidDirShard(MujocoShard):
         self.rows.info[at, 0] = along
         self.rows.info[at, 1:] = position
         reward = FORWARD * along - CONTROL_COST * sum_columns(ctrl * ctrl) + ALIVE
-        return reward - contact_cost(self.contact_forces(at)) if self._contacts else reward
+        return reward - humanoid_contact_cost(self.contact_forces(at)) if self._contacts else reward
 
     def fallen(self, at: SlotIndex) -> NDArray[np.bool_]:
         height = self.qpos[at, 2]
@@ -145,7 +145,7 @@ def centre_of_mass(xipos: NDArray[np.float64], masses: NDArray[np.float64]) -> N
     return sum_columns(weighted) / sum_columns(masses[:, 1:])[:, None]
 
 
-def contact_cost(forces: NDArray[np.float64]) -> NDArray[np.float64]:
+def humanoid_contact_cost(forces: NDArray[np.float64]) -> NDArray[np.float64]:
     """[n] what these contact forces cost."""
     return np.minimum(CONTACT_COST * sum_columns(flat(forces * forces)), MOST_CONTACT_COST)
 

@@ -42,7 +42,7 @@ class Speeds(Enum):
 
 
 @dataclass(frozen=True)
-class Body:
+class RobotModel:
     """A robot of Gymnasium's, as its tasks use it."""
 
     file: str
@@ -79,7 +79,7 @@ class MujocoShard(Shard, ABC):
         self,
         num_slots: int,
         threads: int,
-        body: Body,
+        robot: RobotModel,
         *,
         dims: int = 1,
         fields: tuple[str, ...] = (),
@@ -90,13 +90,13 @@ class MujocoShard(Shard, ABC):
         from mujoco.batch import Batch, SimulationError
 
         hush_mujoco()
-        self.body = body
+        self.robot = robot
         self.num_slots = num_slots
-        self.model = load_model(body.file)
+        self.model = load_model(robot.file)
         self.batch = Batch(self.model, num_slots, min(threads, num_slots), persistent=contacts)
         self.qpos, self.qvel, self._ctrl = (self.batch.bind(name) for name in ("qpos", "qvel", "ctrl"))
         self.fields = {name: self.batch.expand(name) for name in fields}
-        self.dt = float(self.model.opt.timestep) * body.frame_skip
+        self.dt = float(self.model.opt.timestep) * robot.frame_skip
         self._failure = SimulationError
         start_stage = "ACC" if contacts else self.start_stage  # the forces of a start, too
         self._none, self._start_stage = (
@@ -112,7 +112,7 @@ class MujocoShard(Shard, ABC):
         self._renderer: mujoco.Renderer | None = None
 
     @abstractmethod
-    def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
+    def set_tasks(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
         """Remember the tasks of these slots, and set what they change in `self.fields`; the episode's start
         follows.
         """
@@ -141,24 +141,24 @@ class MujocoShard(Shard, ABC):
     def observe(self, at: SlotIndex, obs: NDArray[Any]) -> None:
         """Write the observation of these slots into `obs[at]`."""
 
-    def begin(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
+    def write_start_info(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
         """Write the info of a start, where there is any that is not 0."""
         self.rows.info[at] = 0.0
 
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
         """Put the robots at noisy default poses (which clears their divergence counters)."""
-        self.take(slots, tasks)
+        self.set_tasks(slots, tasks)
         self.batch.reset(slots, stage=self._none)
-        noise, (nq, nv) = self.body.noise, (self.model.nq, self.model.nv)
+        noise, (nq, nv) = self.robot.noise, (self.model.nq, self.model.nv)
         for slot, seed in zip(slots.tolist(), seeds.tolist(), strict=True):
             rng = np.random.default_rng(seed)
             self.qpos[slot] += rng.uniform(-noise, noise, nq)
-            normal = self.body.speeds is Speeds.normal
+            normal = self.robot.speeds is Speeds.normal
             self.qvel[slot] += noise * rng.standard_normal(nv) if normal else rng.uniform(-noise, noise, nv)
         self.batch.forward(slots, stage=self._start_stage)
         self._read_forces(slots, None)
         position = self._before[slots] = self.position(slots)
-        self.begin(slots, position)
+        self.write_start_info(slots, position)
         self.observe(slots, self._obs)
 
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
@@ -169,7 +169,7 @@ class MujocoShard(Shard, ABC):
             ctrl *= self._gain
         self._ctrl[at] = ctrl
         try:
-            self.batch.step(None if isinstance(at, slice) else slots, nstep=self.body.frame_skip)
+            self.batch.step(None if isinstance(at, slice) else slots, nstep=self.robot.frame_skip)
         except self._failure as error:
             raise SlotError(int(error.ids[0]), str(error)) from error
         # Not below the limit: NaN too. Divergence is rare, and one look at the states of all slots is cheap.
@@ -177,11 +177,13 @@ class MujocoShard(Shard, ABC):
             with np.errstate(
                 over="ignore", invalid="ignore"
             ):  # what derives from such a state may be anything
-                self._account(at, ctrl, self._settle(at))
+                self._write_rows(at, ctrl, self._repair_diverged(at))
         else:
-            self._account(at, ctrl, None)
+            self._write_rows(at, ctrl, None)
 
-    def _account(self, at: SlotIndex, ctrl: NDArray[np.float64], diverged: NDArray[np.bool_] | None) -> None:
+    def _write_rows(
+        self, at: SlotIndex, ctrl: NDArray[np.float64], diverged: NDArray[np.bool_] | None
+    ) -> None:
         """Write the rows of a step that has been made."""
         position, before = self.position(at), self._before[at]
         if diverged is not None:
@@ -206,7 +208,7 @@ class MujocoShard(Shard, ABC):
         assert isinstance(self.rows.obs, np.ndarray)
         return self.rows.obs
 
-    def _settle(self, at: SlotIndex) -> NDArray[np.bool_]:
+    def _repair_diverged(self, at: SlotIndex) -> NDArray[np.bool_]:
         """[n] which of these slots have diverged; their states, which nobody will step, are made finite."""
         sound = (np.abs(self.qpos[at]) < HUGE).all(axis=1) & (np.abs(self.qvel[at]) < HUGE).all(axis=1)
         for field in (self.qpos, self.qvel):
@@ -240,7 +242,7 @@ class MujocoShard(Shard, ABC):
         renderer = self._renderer = self._renderer or _make_renderer(self.model)
         data = self.batch.get_data(slot)
         mujoco_module().mj_forward(self.batch.get_model(slot), data)
-        renderer.update_scene(data, camera=self.body.camera)
+        renderer.update_scene(data, camera=self.robot.camera)
         return renderer.render()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Planar robots, and the families in which every number of a robot's model is multiplied by a random factor."""
+"""PlanarRobot robots, and the families in which every number of a robot's model is multiplied by a random factor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from envs.base import EnvConfig, EnvSpec, Shelf, Split, TaskFamily
 from envs.meta.kernels import split_uniforms, sum_columns
-from envs.meta.locomotion.mujoco_shard import Body, MujocoShard, SlotIndex, Speeds
+from envs.meta.locomotion.mujoco_shard import MujocoShard, RobotModel, SlotIndex, Speeds
 
 FASTEST = 10.0
 """Speeds are observed up to this."""
@@ -23,7 +23,7 @@ BASES = {"body_mass": 1.5, "body_inertia": 1.5, "geom_friction": 1.5, "dof_dampi
 
 
 @dataclass(frozen=True)
-class Upright:
+class HealthyRange:
     """When a robot stands: height (and angle) strictly within their bounds, and every other number of its
     state within `state`.
     """
@@ -34,11 +34,11 @@ class Upright:
 
 
 @dataclass(frozen=True)
-class Planar:
+class PlanarRobot:
     """A robot that lives in a plane: qpos are x, height, angle, and its joints."""
 
-    body: Body
-    upright: Upright
+    model: RobotModel
+    healthy: HealthyRange
     bodies: int
     """The world included."""
     geoms: int
@@ -57,30 +57,30 @@ class Planar:
         }
 
 
-HOPPER = Planar(
-    Body("hopper.xml", frame_skip=4, noise=0.005, speeds=Speeds.uniform),
-    Upright((0.7, math.inf), angle=0.2, state=100.0),
+HOPPER = PlanarRobot(
+    RobotModel("hopper.xml", frame_skip=4, noise=0.005, speeds=Speeds.uniform),
+    HealthyRange((0.7, math.inf), angle=0.2, state=100.0),
     bodies=5,
     geoms=5,
     joints=3,
 )
-WALKER = Planar(
-    Body("walker2d_v5.xml", frame_skip=4, noise=0.005, speeds=Speeds.uniform),
-    Upright((0.8, 2.0), angle=1.0),
+WALKER = PlanarRobot(
+    RobotModel("walker2d_v5.xml", frame_skip=4, noise=0.005, speeds=Speeds.uniform),
+    HealthyRange((0.8, 2.0), angle=1.0),
     bodies=8,
     geoms=8,
     joints=6,
 )
 
 
-def fallen(upright: Upright, qpos: NDArray[np.float64], qvel: NDArray[np.float64]) -> NDArray[np.bool_]:
+def fallen(healthy: HealthyRange, qpos: NDArray[np.float64], qvel: NDArray[np.float64]) -> NDArray[np.bool_]:
     """[n] whether these planar robots have fallen."""
     height = qpos[:, 1]
     out = (
-        (height <= upright.height[0]) | (height >= upright.height[1]) | (np.abs(qpos[:, 2]) >= upright.angle)
+        (height <= healthy.height[0]) | (height >= healthy.height[1]) | (np.abs(qpos[:, 2]) >= healthy.angle)
     )
-    if upright.state < math.inf:
-        out |= (np.abs(qpos[:, 2:]) >= upright.state).any(axis=1) | (np.abs(qvel) >= upright.state).any(
+    if healthy.state < math.inf:
+        out |= (np.abs(qpos[:, 2:]) >= healthy.state).any(axis=1) | (np.abs(qvel) >= healthy.state).any(
             axis=1
         )
     return out
@@ -90,7 +90,7 @@ class RandParams(TaskFamily):
     """What the two families of randomised parameters share: all but the robot, its docstring and its scores."""
 
     shelf = Shelf.locomotion
-    robot: ClassVar[Planar]
+    robot: ClassVar[PlanarRobot]
 
     def __init__(self, config: EnvConfig) -> None:
         super().__init__(config)
@@ -118,11 +118,11 @@ class RandParamsShard(MujocoShard):
     ALIVE = 1.0
     CONTROL_COST = 1e-3
 
-    def __init__(self, num_slots: int, threads: int, robot: Planar) -> None:
-        super().__init__(num_slots, threads, robot.body, fields=tuple(BASES))
+    def __init__(self, num_slots: int, threads: int, robot: PlanarRobot) -> None:
+        super().__init__(num_slots, threads, robot.model, fields=tuple(BASES))
         self._robot = robot
 
-    def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
+    def set_tasks(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
         # As published, the constants that MuJoCo derives from masses when it reads a model (mj_setConst) are
         # left as they are.
         start = 0
@@ -135,7 +135,7 @@ class RandParamsShard(MujocoShard):
     def position(self, at: SlotIndex) -> NDArray[np.float64]:
         return self.qpos[at, :1]
 
-    def begin(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
+    def write_start_info(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
         self.rows.info[at, :1] = 0.0
         self.rows.info[at, 1:] = position
 
@@ -151,7 +151,7 @@ class RandParamsShard(MujocoShard):
         return velocity[:, 0] + self.ALIVE - self.CONTROL_COST * sum_columns(ctrl * ctrl)
 
     def fallen(self, at: SlotIndex) -> NDArray[np.bool_]:
-        return fallen(self._robot.upright, self.qpos[at], self.qvel[at])
+        return fallen(self._robot.healthy, self.qpos[at], self.qvel[at])
 
     def observe(self, at: SlotIndex, obs: NDArray[Any]) -> None:
         split = self.model.nq - 1

@@ -41,7 +41,7 @@ class PlaneShard(Shard, ABC):
         """[n, 2] where the episodes of these seeds start."""
 
     @abstractmethod
-    def place(
+    def goal_and_drift(
         self, tasks: NDArray[np.float64], seeds: NDArray[np.uint64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The goal and the drift, [n, 2] each, of the episodes of these tasks and seeds."""
@@ -56,7 +56,7 @@ class PlaneShard(Shard, ABC):
 
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
         """Put the points at their starts."""
-        self._goal[slots], self._drift[slots] = self.place(tasks, seeds)
+        self._goal[slots], self._drift[slots] = self.goal_and_drift(tasks, seeds)
         self._position[slots] = self.start(seeds)
         self._write(slots, self._position[slots])
 

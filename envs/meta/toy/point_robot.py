@@ -19,7 +19,7 @@ from utils.options import OptionError, option
 from utils.seeding import episode_seeds, uniforms
 
 
-class Goals(Enum):
+class GoalPlaces(Enum):
     """Where goals are: on the upper half circle, on the whole circle, or anywhere in [-1, 1] x [-1, 1];
     uniform there.
     """
@@ -29,7 +29,7 @@ class Goals(Enum):
     square = "square"
 
 
-class Arcs(Enum):
+class GoalArcs(Enum):
     """Which goals of the circle are for training and which for tests: `same` all for both, `down_up` the
     lower half to train and the upper half to test, `sides` the quarters on the right and left to train and
     those above and below to test.
@@ -72,7 +72,7 @@ class PointWind(Enum):
 
 
 FIXED_WIND = (-0.04, 0.03)
-GUST = 0.05
+WIND_STEP = 0.05
 """How far a wind of random direction moves the point in a step."""
 
 
@@ -83,8 +83,8 @@ class PointRobotConfig(EnvConfig):
     family: str = "PointRobot"
     max_rollouts_per_task: int = option(2, "k: episodes of one task in a trial", low=1)
     max_episode_steps: int = option(60, "H: environment steps in an episode", low=1)
-    goals: Goals = option(
-        Goals.half_circle,
+    goals: GoalPlaces = option(
+        GoalPlaces.half_circle,
         "where goals are: half_circle (the upper half), circle, or square, which is [-1, 1] x [-1, 1]",
     )
     circle_radius: float = option(
@@ -93,8 +93,8 @@ class PointRobotConfig(EnvConfig):
     test_circle_radius: float | None = option(
         None, "the same for test tasks; null: as far as in training", above=0, high=10
     )
-    arcs: Arcs = option(
-        Arcs.same,
+    arcs: GoalArcs = option(
+        GoalArcs.same,
         "of goals=circle: same for all; down_up: train below, test above; sides: train right and left, test the rest",
     )
     wind: PointWind = option(
@@ -112,17 +112,17 @@ class PointRobotConfig(EnvConfig):
     radius: float = option(0.2, "how near to the goal is in the goal", above=0, high=1)
 
 
-_CIRCLE = {"goals": Goals.circle, "reward": PointReward.dense}
+_CIRCLE = {"goals": GoalPlaces.circle, "reward": PointReward.dense}
 _SHORT = {"start": PointStart.fixed, "max_episode_steps": 20}
 _LONG = {"start": PointStart.fixed, "max_episode_steps": 100}
-_SQUARE = {"goals": Goals.square, "start": PointStart.square, "reward": PointReward.dense}
+_SQUARE = {"goals": GoalPlaces.square, "start": PointStart.square, "reward": PointReward.dense}
 
 
 class PointRobot(TaskFamily):
     """A point that has to find a goal on the unit upper half circle.
 
     Task: the goal (x, y) = (cos t, sin t), t uniform in [0, pi]; with `goals` on the whole circle or in a
-    square, see `Goals`, with `circle_radius` and `test_circle_radius` at other distances, with `arcs` on
+    square, see `GoalPlaces`, with `circle_radius` and `test_circle_radius` at other distances, with `arcs` on
     other arcs in tests than in training. Observation: the position (x, y). Action: two numbers in [-1, 1]; a
     step moves the point by a tenth of them and by the wind, see `PointWind`. Reward: of the position after
     the step, see `PointReward`. The episode never ends by itself. Info: distance to the goal, success (in the
@@ -149,8 +149,8 @@ class PointRobot(TaskFamily):
         Reference(oracle=13.6, random=0.0, options=_SHORT),
         Reference(oracle=-5.3, random=-67.5, options=_SQUARE),
         Reference(oracle=-9.4, random=-86.6, options=_CIRCLE),
-        Reference(oracle=-7.0, random=-74.2, options={**_CIRCLE, "arcs": Arcs.down_up}),
-        Reference(oracle=-9.3, random=-87.3, options={**_CIRCLE, "arcs": Arcs.sides}),
+        Reference(oracle=-7.0, random=-74.2, options={**_CIRCLE, "arcs": GoalArcs.down_up}),
+        Reference(oracle=-9.3, random=-87.3, options={**_CIRCLE, "arcs": GoalArcs.sides}),
         Reference(oracle=-22.1, random=-132.1, options={**_CIRCLE, "test_circle_radius": 2.0}),
         Reference(oracle=-12.2, random=-137.8, options={**_CIRCLE, "wind": PointWind.fixed}),
         Reference(oracle=-13.4, random=-126.1, options={**_CIRCLE, "wind": PointWind.episode}),
@@ -161,11 +161,11 @@ class PointRobot(TaskFamily):
 
     def __init__(self, config: PointRobotConfig) -> None:
         super().__init__(config)
-        if config.arcs is not Arcs.same and config.goals is not Goals.circle:
+        if config.arcs is not GoalArcs.same and config.goals is not GoalPlaces.circle:
             raise OptionError(
                 f"PointRobot: arcs={config.arcs.name} are parts of the whole circle: they need goals=circle."
             )
-        if config.goals is Goals.square and (
+        if config.goals is GoalPlaces.square and (
             config.circle_radius != 1.0 or config.test_circle_radius is not None
         ):
             raise OptionError(
@@ -183,7 +183,7 @@ class PointRobot(TaskFamily):
         )
 
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
-        if self.config.goals is Goals.square:
+        if self.config.goals is GoalPlaces.square:
             return 2.0 * split_uniforms(rng, (n, 2), split) - 1.0
         part, testing = split_uniforms(rng, (n,), split), split == "test"
         far = self.config.test_circle_radius if testing else None
@@ -191,11 +191,11 @@ class PointRobot(TaskFamily):
 
     def _angles(self, part: NDArray[np.float64], testing: bool) -> NDArray[np.float64]:
         """[n] the angles at these parts, in [0, 1), of the goals' arcs."""
-        if self.config.goals is Goals.half_circle:
+        if self.config.goals is GoalPlaces.half_circle:
             return math.pi * part
-        if self.config.arcs is Arcs.down_up:
+        if self.config.arcs is GoalArcs.down_up:
             return math.pi * part + (0.0 if testing else math.pi)
-        if self.config.arcs is Arcs.sides:
+        if self.config.arcs is GoalArcs.sides:
             return math.pi * (part + 0.5 * (part >= 0.5)) + (0.25 if testing else -0.25) * math.pi
         return 2.0 * math.pi * part
 
@@ -228,11 +228,11 @@ class PointRobotShard(PlaneShard):
             return uniforms(seeds, 2) * 2.0 - 1.0
         return uniforms(seeds, 2) * (3.0, 2.0) + (-1.5, -0.5)
 
-    def place(
+    def goal_and_drift(
         self, tasks: NDArray[np.float64], seeds: NDArray[np.uint64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         if self._wind is PointWind.episode:
-            return tasks, gusts(uniforms(seeds, 3)[:, 2])  # the first two numbers are the start
+            return tasks, winds_at(uniforms(seeds, 3)[:, 2])  # the first two numbers are the start
         wind = FIXED_WIND if self._wind is PointWind.fixed else (0.0, 0.0)
         return tasks, np.broadcast_to(wind, tasks.shape)
 
@@ -240,7 +240,7 @@ class PointRobotShard(PlaneShard):
         if self._wind is not PointWind.step:
             return super().drift(at)
         self._clock[at] += 1
-        return gusts(uniforms(episode_seeds(self._seeds[at], self._clock[at]), 1)[:, 0])
+        return winds_at(uniforms(episode_seeds(self._seeds[at], self._clock[at]), 1)[:, 0])
 
     def reward(self, distance: NDArray[np.float64], inside: NDArray[np.bool_]) -> NDArray[Any]:
         if self._kind is PointReward.sparse:
@@ -248,9 +248,9 @@ class PointRobotShard(PlaneShard):
         return -distance if self._kind is PointReward.dense else (1.0 - distance) * inside
 
 
-def gusts(turns: NDArray[np.float64]) -> NDArray[np.float64]:
+def winds_at(turns: NDArray[np.float64]) -> NDArray[np.float64]:
     """[n, 2] winds into the directions of these parts of a turn."""
-    return on_circle(2.0 * math.pi * turns, GUST)
+    return on_circle(2.0 * math.pi * turns, WIND_STEP)
 
 
 def published_goals(n: int = 100) -> NDArray[np.float64]:

@@ -96,13 +96,13 @@ class RoomNaviShard(WalkShard):
         self._goals = np.zeros((num_slots, 3), np.int64)
         self._found = np.zeros(num_slots, np.int64)
 
-    def begin(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
+    def set_tasks(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
         for which in range(3):
             self._goals[slots, which] = self._plan.number(tasks[:, 2 * which : 2 * which + 2])
         self._found[slots] = 0
         self.rows.info[slots] = 0.0
 
-    def judge(self, at: NDArray[np.int64] | slice, cell: NDArray[np.int64]) -> NDArray[np.float64]:
+    def score(self, at: NDArray[np.int64] | slice, cell: NDArray[np.int64]) -> NDArray[np.float64]:
         found = self._found[at].copy()
         reward = np.full(len(cell), -0.1)
         for which in range(3):  # nobody is on two of them at once

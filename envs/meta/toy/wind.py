@@ -77,7 +77,7 @@ class WindShard(PlaneShard):
     def start(self, seeds: NDArray[np.uint64]) -> NDArray[np.float64]:
         return np.zeros((len(seeds), 2))
 
-    def place(
+    def goal_and_drift(
         self, tasks: NDArray[np.float64], seeds: NDArray[np.uint64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return np.broadcast_to(GOAL, tasks.shape), tasks

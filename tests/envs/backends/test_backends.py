@@ -29,7 +29,8 @@ from envs.backends.base import (
     segments_of,
     split_evenly,
 )
-from envs.base import Layout, Rows, TaskFamily
+from envs.base import Rows, TaskFamily
+from envs.layout import Layout
 from envs.meta import FAMILIES
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from tests.envs.meta.played import PLAYABLE

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from envs.backends.base import FEW, FLOAT32_MAX, Block, ShardHost
-from envs.base import Layout, SlotError
+from envs.base import SlotError
+from envs.layout import Layout
 from tests.toys import CountingFamily
 
 

@@ -20,7 +20,8 @@ from envs.backends.base import BackendConfig, Block, Commands, StartMethod
 from envs.backends.serial import SerialBackend
 from envs.backends.workers.pipe import PipeBackend
 from envs.backends.workers.process import ProcessBackend
-from envs.base import Layout, TaskFamily
+from envs.base import TaskFamily
+from envs.layout import Layout
 from tests.envs.backends.troubles import DoingFamily, nothing
 from tests.toys import CountingConfig, CountingFamily, FaultyFamily
 

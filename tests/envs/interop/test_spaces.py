@@ -91,7 +91,10 @@ def test_real_numbers_may_leave_their_bounds_as_many_environments_let_them() -> 
         (spaces.Tuple([TWO, TWO]), "the observation space is a Tuple"),
         (spaces.Text(5), "the observation space is a Text"),
         (spaces.Dict({"inner": spaces.Dict({"x": TWO})}), "the observation 'inner' is a Dict"),
-        (spaces.Dict({"task": box(0, 1, np.float32, (1,))}), "an observation 'task', a name that is kept"),
+        (
+            spaces.Dict({"task": box(0, 1, np.float32, (1,))}),
+            "an observation 'task', a name that is reserved",
+        ),
         (
             spaces.Dict({MASK_KEY: spaces.MultiBinary(3)}),
             "2 whole numbers belong to Discrete.2., not MultiBinary.3.",

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from envs.backends.base import Commands
-from envs.base import Layout, Rows
+from envs.base import Rows
+from envs.layout import Layout
 from envs.manager.history import Digest, TrialHistory
 from tests.toys import CountingFamily, DictCountingFamily
 

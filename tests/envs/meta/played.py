@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.scores import returns_of as returns_of
-from envs.base import Layout, Rows, Shard, TaskFamily, uniform_actions
+from envs.base import Rows, Shard, TaskFamily, uniform_actions
+from envs.layout import Layout
 from envs.meta import FAMILIES
 from envs.meta.make_env import make_family
 from envs.meta.third_party.installed import missing

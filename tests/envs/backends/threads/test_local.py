@@ -15,7 +15,8 @@ import pytest
 
 from envs.backends.base import BackendError, Block, Commands
 from envs.backends.threads.local import Letter, LetterKind, LocalBackend, LocalHost, Mailbox, PrivateRows
-from envs.base import Layout, SlotError
+from envs.base import SlotError
+from envs.layout import Layout
 from tests.toys import CountingConfig, CountingFamily, DictCountingFamily, SpeechlessError, UnpicklableError
 from tests.toys_async import AsyncCountingFamily, Driver, Gate, Hook, HookedFamily, raising
 

@@ -17,7 +17,7 @@ from envs.backends.workers.handle import WorkerHandle
 from envs.backends.workers.launch import Child
 from envs.backends.workers.messages import REPLY, REQUEST, SHAPE, MessageKind, Status, token_of
 from envs.backends.workers.transport import SentRows, SharedRows
-from envs.base import Layout
+from envs.layout import Layout
 from tests.toys import CountingFamily
 
 

@@ -13,7 +13,7 @@ import pytest
 from envs.backends.base import BackendConfig, Block, Commands, Fault, StartMethod
 from envs.backends.workers.isolation import inside_worker, is_secret, kill_group
 from envs.backends.workers.process import ProcessBackend
-from envs.base import Layout
+from envs.layout import Layout
 from tests.envs.backends.troubles import DoingFamily, ForkAndDie, StartChildren, make_noise, tell_the_birds
 
 METHODS = [StartMethod.forkserver, StartMethod.spawn, StartMethod.fork]

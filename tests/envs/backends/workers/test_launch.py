@@ -26,7 +26,7 @@ import envs.backends.workers.launch as launch_module
 from envs.backends import BACKENDS
 from envs.backends.base import BackendConfig, BackendError, Block
 from envs.backends.workers.launch import check_memory, check_startable
-from envs.base import Layout
+from envs.layout import Layout
 from envs.parallel_env_manager import ParallelEnvManager
 from tests.toys import CountingConfig, CountingFamily
 

@@ -13,7 +13,7 @@ import pytest
 from envs.backends.base import BackendConfig, Block, Commands
 from envs.backends.workers.pipe import PipeBackend
 from envs.backends.workers.process import ProcessBackend
-from envs.base import Layout
+from envs.layout import Layout
 from tests.envs.backends.troubles import PictureFamily
 from tests.toys import CountingConfig, CountingFamily
 

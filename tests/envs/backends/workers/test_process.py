@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from envs.backends.base import BackendConfig, BackendError, Block, OnFault, StartMethod
 from envs.backends.workers.process import ProcessBackend
-from envs.base import Layout
+from envs.layout import Layout
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from tests.toys import ACTION_DIM, CountingConfig, CountingFamily, FaultyFamily, LongTaskFamily
 from utils.stop_signal import ENDINGS

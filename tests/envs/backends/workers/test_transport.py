@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from envs.backends.workers.messages import MalformedMessage
 from envs.backends.workers.transport import ALIGNMENT, RowTransport, SentRows, SharedRows, SharedRowsMemory
-from envs.base import Layout, Rows, Slots, arrays_of
+from envs.base import Rows, Slots, arrays_of
+from envs.layout import Layout
 from tests.toys import CountingFamily, DictCountingFamily, TaskFamily
 
 SLOTS: list[Slots] = [slice(1, 4), np.array([0, 2, 4]), np.array([4, 1])]

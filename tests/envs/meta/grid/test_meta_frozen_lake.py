@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.meta.grid.meta_frozen_lake import FAR, steps_to_goal
+from envs.meta.grid.meta_frozen_lake import UNREACHABLE, steps_to_goal
 from envs.meta.make_env import make_family
 from tests.envs.meta.played import Played, random_actions, returns_of
 
@@ -83,7 +83,7 @@ def test_steps_to_the_goal_are_those_of_a_search(size: int):
     tasks[:, [0, -1]] = 0.0
     for task, steps in zip(tasks, steps_to_goal(tasks, size), strict=True):
         found = ways(task.tolist(), size)
-        assert steps.tolist() == [found.get((x, y), FAR) for x in range(size) for y in range(size)]
+        assert steps.tolist() == [found.get((x, y), UNREACHABLE) for x in range(size) for y in range(size)]
 
 
 @pytest.mark.parametrize("split", ["train", "test"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from envs.base import Split
-from envs.meta.locomotion.body_params import PARAMETERS, STOCK, BodyParamsShard, Robot
+from envs.meta.locomotion.body_params import PARAMETERS, ROBOT_TASKS, BodyParamsShard, RobotName
 from envs.meta.make_env import make_family
 from tests.envs.meta.locomotion.gymnasium_peer import assert_random_returns_are_the_reported_ones, peer_of
 from tests.envs.meta.locomotion.plain_mujoco import PlainRobot, assert_same_as_plain, mujoco
@@ -194,7 +194,9 @@ def test_with_exponents_0_it_is_gymnasiums_task(body: str, contacts: bool, monke
         peer.reset()
         peer.set_state(played.shard.qpos[0].copy(), played.shard.qvel[0].copy())
         start = peer._get_obs().astype(np.float32)
-        known = STOCK[Robot[body]].observed  # Gymnasium does not ask for the contact forces of a start.
+        known = ROBOT_TASKS[
+            RobotName[body]
+        ].observed  # Gymnasium does not ask for the contact forces of a start.
         assert (rows.obs[0, :known] == start[:known]).all()
         for _ in range(100):
             action = random_actions(rng, family, 1)

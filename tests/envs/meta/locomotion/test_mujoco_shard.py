@@ -14,7 +14,8 @@ from gymnasium import spaces
 from mujoco.batch import SimulationError
 from numpy.typing import NDArray
 
-from envs.base import EnvSpec, Layout, Rows, Shelf, SlotError
+from envs.base import EnvSpec, Rows, Shelf, SlotError
+from envs.layout import Layout
 from envs.meta import FAMILIES
 from envs.meta.locomotion import mujoco_shard
 from envs.meta.locomotion.mujoco_shard import HUGE, MujocoShard, SlotIndex
@@ -42,13 +43,13 @@ class Hopper(MujocoShard):
 
     def __init__(self, num_slots: int, threads: int = 1, *, contacts: bool = False) -> None:
         super().__init__(
-            num_slots, threads, HOPPER.body, dims=2, fields=("body_mass", "dof_damping"), contacts=contacts
+            num_slots, threads, HOPPER.model, dims=2, fields=("body_mass", "dof_damping"), contacts=contacts
         )
         self.place = self.batch.bind("xipos")
         self.contacts = contacts
         self.bind(Layout(SPEC).allocate(num_slots))
 
-    def take(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
+    def set_tasks(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
         self.fields["body_mass"][slots] = tasks * self.model.body_mass
 
     def position(self, at: SlotIndex) -> NDArray[np.float64]:

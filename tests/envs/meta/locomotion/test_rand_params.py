@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from envs.base import Split
-from envs.meta.locomotion.rand_params import BASES, HOPPER, WALKER, Planar, RandParamsShard
+from envs.meta.locomotion.rand_params import BASES, HOPPER, WALKER, PlanarRobot, RandParamsShard
 from envs.meta.make_env import make_family
 from tests.envs.meta.locomotion.gymnasium_peer import assert_random_returns_are_the_reported_ones, peer_of
 from tests.envs.meta.locomotion.plain_mujoco import PlainRobot, assert_same_as_plain, mujoco
@@ -68,7 +68,7 @@ class PlainHopper(PlainRandom):
         )
 
 
-ROBOTS: list[tuple[str, type[PlainRandom], Planar, int]] = [
+ROBOTS: list[tuple[str, type[PlainRandom], PlanarRobot, int]] = [
     ("Walker2DRandParams", PlainWalker, WALKER, 65),
     ("HopperRandParams", PlainHopper, HOPPER, 41),
 ]
@@ -94,7 +94,9 @@ def test_the_comparison_notices_a_parameter_that_is_slightly_wrong():
 
 
 @pytest.mark.parametrize("name, plain, robot, count", ROBOTS, ids=NAMES)
-def test_the_task_has_the_published_number_of_parameters(name: str, plain: Any, robot: Planar, count: int):
+def test_the_task_has_the_published_number_of_parameters(
+    name: str, plain: Any, robot: PlanarRobot, count: int
+):
     family, model = make_family(name), plain().model
     assert family.spec.task_dim == count
     assert robot.sizes == {field: getattr(model, field).size for field in BASES}
@@ -145,7 +147,7 @@ def test_with_exponents_0_it_is_gymnasiums_robot(name: str, peer_name: str, monk
 
 
 @pytest.mark.parametrize("name, plain, robot, count", ROBOTS, ids=NAMES)
-def test_each_kind_of_parameter_changes_the_motion(name: str, plain: Any, robot: Planar, count: int):
+def test_each_kind_of_parameter_changes_the_motion(name: str, plain: Any, robot: PlanarRobot, count: int):
     family, played = make_family(name), Played(make_family(name), 5)
     tasks, start = np.zeros((5, count)), 0
     for slot, size in enumerate(robot.sizes.values(), 1):

@@ -20,8 +20,9 @@ from buffers.base import Needs, Sample
 from buffers.replay import Replay
 from envs.backends import BACKENDS
 from envs.backends.base import BackendConfig
-from envs.base import Layout, Split
+from envs.base import Split
 from envs.interop.spaces import MASK_KEY, allowed_choices
+from envs.layout import Layout
 from envs.meta.make_env import make_env, make_family, make_parallel_env
 from envs.meta.third_party.gymnasium_family import GymnasiumConfig, GymnasiumFamily, TaskFormat
 from envs.parallel_env_manager import ParallelEnvManager

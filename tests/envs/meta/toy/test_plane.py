@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from envs.base import Layout
+from envs.layout import Layout
 from envs.meta.make_env import make_family
 from envs.meta.toy.plane import STEP, on_circle, towards
 
