@@ -90,7 +90,7 @@ class EnvConfig:
         return self
 
     def for_pictures(self) -> Self:
-        """This config for environments that have to draw; a family that needs an option for it adds it here."""
+        """This config for environments that have to draw; a family may need an option for that."""
         return self
 
 

@@ -29,6 +29,7 @@ def blocks_of(
             blocks[-1] = Block(factory, blocks[-1].start, slot + 1)
         else:
             blocks.append(Block(factory, slot, slot + 1))
+    # One family of each block is built here to learn its spaces; workers build their own.
     built = [block.factory() for block in blocks]
     _check_agreement(built)
     return blocks, built
@@ -38,6 +39,7 @@ def _check_agreement(families: Sequence[TaskFamily]) -> None:
     """Refuse families that cannot share rows: one agent reads the observations of all slots."""
     first = families[0].spec
     for other in (family.spec for family in families[1:]):
+        # Names, horizons and rewards may differ: that is what a mixture is for.
         for name in ("obs_space", "action_space", "task_dim", "info_names"):
             ours, theirs = getattr(first, name), getattr(other, name)
             if ours != theirs:

@@ -107,6 +107,7 @@ def whole_number(given: Any, what: str) -> int:
 
 def as_list(given: Any, name: str, expected: int | None = None) -> list[Any]:
     """A sequence as a list, if it has as many items as expected."""
+    # Any iterable will do; a single number is the usual mistake.
     try:
         items = list(given)
     except TypeError:
@@ -126,6 +127,7 @@ def checked_slot(slot: Any, num_envs: int) -> int:
 
 def chosen_slots(slots: Sequence[int] | None, num_envs: int) -> NDArray[np.int64]:
     """These slots (default: all), in the order given."""
+    # The order counts: tasks and seeds of a reset belong to the slots in the order in which they were given.
     if slots is None:
         return np.arange(num_envs)
     chosen = [whole_number(slot, "A slot") for slot in as_list(slots, "slots")]
@@ -153,6 +155,7 @@ def checked_tasks(tasks: ArrayLike, spec: EnvSpec, count: int) -> list[NDArray[n
 
 def checked_seed(seed: Any) -> int:
     """A seed that a trial can have."""
+    # 64 bits are what `Commands.seed` holds.
     number = whole_number(seed, "The seed of a trial")
     if not 0 <= number < 2**64:
         raise ValueError(f"A trial needs a seed from 0 to 2**64 - 1; got {number}.")
@@ -166,6 +169,7 @@ def checked_seeds(seeds: Sequence[int], count: int) -> list[int]:
 
 def checked_starts(starts: Mapping[int, Start], spec: EnvSpec, num_envs: int) -> dict[int, Start]:
     """Starts with which trials can begin, by slot."""
+    # New objects: a caller may change its own tasks before they are posted.
     slots = chosen_slots(list(starts), num_envs).tolist()
     for start in starts.values():
         if not isinstance(start, Start):
@@ -181,10 +185,12 @@ def checked_starts(starts: Mapping[int, Start], spec: EnvSpec, num_envs: int) ->
 
 def _numbers(given: Any, what: str) -> NDArray[Any]:
     """An array of real numbers, or a ValueError that calls it `what`."""
+    # numpy refuses ragged rows by itself, in words that name neither task nor action.
     try:
         array = np.asarray(given)
     except ValueError:
         raise ValueError(f"{what} is made of real numbers, not of rows of different lengths.") from None
+    # Truth values, complex numbers, text and objects are not converted: they are mistakes.
     if array.dtype.kind not in "iuf":
         kind = str(array.dtype) if array.ndim else repr(given)
         raise ValueError(f"{what} is made of real numbers, not of {kind}.")
@@ -194,6 +200,7 @@ def _numbers(given: Any, what: str) -> NDArray[Any]:
 def checked_actions(actions: Any, space: ActionSpace, num_envs: int) -> NDArray[Any]:
     """Actions that the space has, one for each slot."""
     array = _numbers(actions, "An action")
+    # No broadcasting: actions of another shape belong to other slots, or to another space.
     wanted = (num_envs, *(space.shape or ()))
     if array.shape != wanted:
         raise ValueError(f"step needs actions of shape {wanted}, one per slot; it got {array.shape}.")
@@ -217,6 +224,7 @@ def checked_action(action: Any, space: ActionSpace) -> NDArray[Any]:
 
 def _in_space(actions: NDArray[Any], space: ActionSpace) -> NDArray[np.bool_]:
     """Which numbers of these actions lie within the bounds of the space (NaN does not)."""
+    # A Box clips nothing here: it is the policy that has to stay within the bounds, or to clip by itself.
     if isinstance(space, spaces.Box):
         return np.asarray((actions >= space.low) & (actions <= space.high))
     if actions.dtype.kind == "f":
@@ -235,6 +243,7 @@ def checked_command(command: Any) -> tuple[str, Any]:
         raise ValueError(f"A slot knows 'reset' and 'step', not {name!r}.")
     if name == "step":
         return name, payload  # the action is checked where the action space is known
+    # Both parts of a reset are optional, and so is its payload: what is left out is drawn.
     payload = {} if payload is None else payload
     if not isinstance(payload, Mapping):
         raise ValueError(f"A reset takes a dict with 'task' and 'seed', both optional, not {payload!r}.")

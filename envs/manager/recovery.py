@@ -53,7 +53,7 @@ class EnvCrashLoopError(WorkerError):
 
 @dataclass
 class FaultCounts:
-    """What faults have cost so far."""
+    """What faults have cost so far, for the metrics of a run and for tests."""
 
     restarts: int = 0
     """Slots whose environment failed and was built anew."""
@@ -117,6 +117,7 @@ class Recovery:
         if not self._raises or config.max_worker_memory is not None:
             longest = clock.episodes_per_trial * (clock.max_episode_steps + 1)
             self._history = TrialHistory(layout, self._rows, commands, longest)
+        # Re-runs have commands of their own: those of `commands` may still be pending, and are needed again.
         self._rerun = Commands.empty(self._rows)
 
     # -- what the Stepper reports as the run goes on ---------------------------------------------------------
@@ -157,6 +158,7 @@ class Recovery:
         # attempt without a fault; `_charge` sees to it that it ends.
         while True:
             if faults:
+                # Report, count and, with on_fault=drop, give up the trials that failed (and no others).
                 reports += [self._report_once(fault) for fault in faults]
                 # One slot failed, but all slots of its worker may be lost: they have to come back as well.
                 lost.update(slot for fault in faults for slot in (*fault.slots, *fault.lost))
@@ -164,6 +166,7 @@ class Recovery:
                 self._charge(culprits, faults)
                 if self._config.on_fault is OnFault.drop:
                     self._drop(culprits)
+            # Build the environments anew, then bring their trials back to where they were.
             slots = np.array(sorted(lost), np.int64)
             faults = self._backend.restore(slots, self._config.construct_timeout_s)
             if not faults:
@@ -172,11 +175,13 @@ class Recovery:
                 break
         # All are back. What was pending when the fault came is sent again, to the new environments.
         self._post_again(slots)
+        # It went well, so it is a warning for the log only; an error would have carried these reports itself.
         for report in reports:
             _log.warning("%s\nBuilt anew in %.0f ms.", report, 1000 * (self._now() - began))
 
     def _charge(self, culprits: set[int], faults: Sequence[Fault]) -> None:
         """Count the failure of each slot, and stop the run where restarting does not help."""
+        # on_fault=raise: the first failure is the end.
         if self._raises:
             raise WorkerError(self._text(faults))
         wait = 0.0
@@ -195,6 +200,8 @@ class Recovery:
 
     def _attempts_at_this_place(self, slot: int) -> int:
         """Count one more failure of this slot: how often it has failed at this row of this trial."""
+        # Trial seed, episode and step: the same place means the same environment state, so a failure that
+        # comes again there will come for ever.
         clock = self._clock
         place = (int(clock.trial_seed[slot]), int(clock.episode[slot]), int(clock.time[slot]))
         last_place, attempts = self._attempts.get(slot, (place, 0))
@@ -206,6 +213,7 @@ class Recovery:
         """Stop the run if this slot has failed too often within the window, wherever that was."""
         now, recent = self._now(), self._failures[slot]
         recent.append(now)
+        # Failures that are older than the window no longer count.
         while recent[0] < now - BUDGET_WINDOW_S:
             recent.popleft()
         if len(recent) > self._config.fault_budget:
@@ -235,6 +243,7 @@ class Recovery:
             rerun.action[current] = actions
             rerun.task[resets] = self._rows.task[resets]
             rerun.seed[resets] = episode_seeds(clock.trial_seed[resets], episode[resets])
+            # The replay waits for all of its slots, also with `min_ready`: the order of rows is fixed.
             self._backend.post(current, rerun)
             _, faults = self._backend.wait(current, self._config.call_timeout_s)
             if faults:
@@ -256,6 +265,8 @@ class Recovery:
                 f"(task {self._rows.task[slot].tolist()}, trial seed {self._clock.trial_seed[slot]}) "
                 "gave other rows"
             )
+            # The old rows are in the buffer already, and these would not continue them. A run that promises
+            # the same data in spite of faults cannot go on; others lose this trial.
             if self._strict:
                 raise WorkerError(f"{sentence}, so deterministic=true cannot be kept after a fault.")
             if self._raises:
@@ -266,6 +277,7 @@ class Recovery:
     def _drop(self, slots: Iterable[int]) -> None:
         """Give up the trials of these slots: no row of them will come any more."""
         for slot in slots:
+            # The Stepper no longer waits for this slot, and the clock counts no trial in it.
             self._pending[slot] = False
             if self._clock.running[slot]:
                 self._clock.forget(np.array([slot]))
@@ -293,6 +305,7 @@ class Recovery:
 
     def report(self, fault: Fault) -> list[str]:
         """Which slots were doing what and what went wrong, then the original traceback if there is one."""
+        # A worker may lose hundreds of slots at once: three examples are enough.
         slots = [self._activity(slot) for slot in fault.slots[:3]]
         more = f" and {len(fault.slots) - 3} more slots" if len(fault.slots) > 3 else ""
         lines = [f"The environment of {', '.join(slots)}{more} {fault.sentence}"]
