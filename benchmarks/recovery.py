@@ -35,7 +35,8 @@ from benchmarks.parts.machine import facts, write
 from benchmarks.parts.policy import make_agent
 from benchmarks.parts.retrial_rows import WARM_UP_S, Bench, Setting, make_replay
 from benchmarks.parts.targets import Target, targets_text
-from envs.backends.base import BackendConfig, Block, ShardHost
+from envs.backends.base import BackendConfig, Block
+from envs.backends.shard_host import ShardHost
 from envs.base import Rows
 from envs.layout import Layout
 from utils.machine import available_cores

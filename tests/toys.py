@@ -264,9 +264,9 @@ LATE_S = 0.5
 def reply_pipe() -> int:
     """The pipe through which the worker that we are in answers."""
     frame: Any = sys._getframe()
-    while frame.f_code.co_name != "serve":
+    while frame.f_code.co_name != "serve_requests":
         frame = frame.f_back
-    return frame.f_locals["link"].replies
+    return frame.f_locals["descriptors"].replies
 
 
 def go_wrong(fault: str) -> None:

@@ -15,7 +15,7 @@ from benchmarks.parts.policy import ConstantActor, act_once
 from benchmarks.parts.timed import STAMPS, TimedFamily
 from buffers.replay import Replay
 from envs.backends import BACKENDS
-from envs.backends.auto import choose
+from envs.backends.auto import choose_backend
 from envs.backends.base import BackendConfig
 from envs.base import Rows, TaskFamily
 from envs.layout import Layout
@@ -97,7 +97,7 @@ class Bench:
         )
         if setting.backend == "auto":
             act = act_once(agent, family, table.slots) if agent is not None else None
-            choice = choose(family, config, table.slots, act=act)
+            choice = choose_backend(family, config, table.slots, act=act)
             config, workers = choice.backend, choice.num_workers
             self.note = f"{choice.reason} ({choice.num_workers} workers)"
         self.backend, self.workers = config.name, workers

@@ -1,7 +1,6 @@
-"""backend=auto: measure a few of a family's environments for a moment, and pick what should step them fastest
-on this machine.
+"""backend=auto: measure a few of a family's environments for a moment, and choose what steps them fastest.
 
-It picks the backend and, where not given, the workers; never the slots, the groups or anything else that
+It chooses the backend and, where not given, the workers; never the slots, the groups or anything else that
 changes the data. The environments are measured in a worker process that is then thrown away: what raises,
 hangs or dies there does so without the trainer, and in bounded time.
 """
@@ -19,7 +18,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.async_shard import AsyncShard
-from envs.backends.base import BackendConfig, BackendError, Block, Commands, ShardHost, shorten
+from envs.backends.base import BackendConfig, BackendError, Block, Commands
+from envs.backends.faults import shorten
+from envs.backends.shard_host import ShardHost
 from envs.backends.workers.isolation import inside_worker
 from envs.backends.workers.process import ProcessBackend
 from envs.base import EnvConfig, EnvSpec, Shard, TaskFamily, uniform_actions
@@ -44,7 +45,7 @@ ROUND_S, WORKER_S = 30e-6, 30e-6
 
 
 @dataclass(frozen=True)
-class Choice:
+class BackendChoice:
     """The backend with its settings, the number of workers, and why."""
 
     backend: BackendConfig
@@ -53,18 +54,19 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Costs:
-    """Seconds of one step of all slots: of the wall clock, of this thread's CPU, and with the family's own
-    threads.
-    """
+class StepCosts:
+    """The seconds that one step of all slots takes."""
 
     wall: float
+    """Of the wall clock."""
     cpu: float
+    """Of this thread's CPU; less than `wall` if the environments wait."""
     threaded: float
+    """Of the wall clock, with the family's own threads."""
     waits_in_coroutines: bool = False
 
 
-def choose(
+def choose_backend(
     family: TaskFamily,
     config: BackendConfig,
     num_slots: int,
@@ -72,27 +74,27 @@ def choose(
     num_workers: int | None = None,
     num_groups: int = 1,
     act: Callable[[], object] | None = None,
-) -> Choice:
-    """What should step `num_slots` slots fastest, beside a policy that `act` calls once; what is given is
-    obeyed.
-    """
-    most, cores = num_slots // num_groups, available_cores()
+) -> BackendChoice:
+    """Choose what steps `num_slots` slots fastest, beside a policy that `act` calls once; obey what is given."""
+    most_workers, cores = num_slots // num_groups, available_cores()
+
+    # A backend that is given by name needs no measurement, but for the number of threads.
     if config.name in ("serial", "asyncio"):
-        return Choice(config, 1, "")
+        return BackendChoice(config, 1, "")
     if config.name in ("process", "pipe"):
-        return Choice(config, num_workers or min(cores, most), "")
+        return BackendChoice(config, num_workers or min(cores, most_workers), "")
     if config.name == "thread" and num_workers is not None:
-        return Choice(config, num_workers, "")
+        return BackendChoice(config, num_workers, "")
+
     try:
-        costs = measure(family, config, num_slots)
+        costs = measure_costs(family, config, num_slots)
     except (BackendError, MeasurementError) as error:
         if inside_worker():
             raise
-        return _unmeasured(error, config, num_workers, min(cores, most))
+        return _choice_without_costs(error, config, num_workers, min(cores, most_workers))
     if config.name == "thread":
-        waits, own = costs.cpu < WAITS * costs.wall, costs.threaded < WORTH * costs.wall
-        return Choice(config, min(most, MOST_THREADS) if waits else 1 if own else min(cores, most), "")
-    return decide(
+        return BackendChoice(config, _num_threads(costs, most_workers), "")
+    return choice_from_costs(
         costs,
         config,
         num_slots,
@@ -102,67 +104,80 @@ def choose(
     )
 
 
-def decide(
-    costs: Costs,
+def _num_threads(costs: StepCosts, most_workers: int) -> int:
+    """Choose the number of threads of the thread backend."""
+    if costs.cpu < WAITS * costs.wall:
+        return min(most_workers, MOST_THREADS)  # threads that wait need no core
+    if costs.threaded < WORTH * costs.wall:
+        return 1  # the family's own threads use the cores
+    return min(available_cores(), most_workers)
+
+
+def choice_from_costs(
+    costs: StepCosts,
     config: BackendConfig,
     num_slots: int,
     *,
     num_workers: int | None,
     num_groups: int,
     act: float,
-) -> Choice:
-    """The choice that follows from these costs."""
-    most, apart = num_slots // num_groups, config.max_worker_memory is not None
-    step = f"a step of {num_slots} slots takes {_text(costs.wall)}"
-    if costs.cpu < WAITS * costs.wall and not apart:
+) -> BackendChoice:
+    """Choose from measured costs; `act` is what the policy takes for one round."""
+    most_workers, cores = num_slots // num_groups, available_cores()
+    needs_processes = config.max_worker_memory is not None
+    step = f"a step of {num_slots} slots takes {_duration_text(costs.wall)}"
+
+    # Environments that wait: many of them can wait at the same time, in coroutines or in threads.
+    if costs.cpu < WAITS * costs.wall and not needs_processes:
         waits = f"{step}, {1 - costs.cpu / costs.wall:.0%} of it waiting"
         if costs.waits_in_coroutines and num_workers in (None, 1):
-            return _choice(config, "asyncio", 1, f"{waits} in coroutines")
-        workers = num_workers or min(most, MOST_THREADS)
+            return _auto_choice(config, "asyncio", 1, f"{waits} in coroutines")
+        workers = num_workers or min(most_workers, MOST_THREADS)
         if workers > 1:
-            return _choice(config, "thread", workers, f"{waits}: threads wait side by side")
-    cores = available_cores()
-    workers = num_workers or min(cores, most)
-    alone = act + costs.threaded
-    spread = act + costs.wall / min(workers, cores) + ROUND_S + WORKER_S * workers
-    beside = f"the policy {_text(act)}"
-    here = config.min_ready is None and not apart
-    if num_workers is None and here and (WORTH * alone <= spread or workers == 1):
-        own = costs.threaded < WORTH * costs.wall
-        why = (
-            f"{_text(costs.threaded)} with the family's own threads"
-            if own
-            else "which is not worth a hand-over to processes"
-        )
-        return _choice(config, "serial", 1, f"{step}, {why}; {beside}")
-    if workers == 1 and here:
-        return _choice(config, "serial", 1, "one worker steps in this process")
-    return _choice(config, "process", workers, f"{step} of CPU, {beside}")
+            return _auto_choice(config, "thread", workers, f"{waits}: threads wait side by side")
+
+    # Environments that compute: in this process, unless workers save more than the hand-over to them costs.
+    workers = num_workers or min(cores, most_workers)
+    round_here = act + costs.threaded
+    round_in_workers = act + costs.wall / min(workers, cores) + ROUND_S + WORKER_S * workers
+    policy = f"the policy {_duration_text(act)}"
+    serial_is_possible = config.min_ready is None and not needs_processes
+    serial_is_enough = WORTH * round_here <= round_in_workers or workers == 1
+    if num_workers is None and serial_is_possible and serial_is_enough:
+        if costs.threaded < WORTH * costs.wall:
+            why = f"{_duration_text(costs.threaded)} with the family's own threads"
+        else:
+            why = "which is not worth a hand-over to processes"
+        return _auto_choice(config, "serial", 1, f"{step}, {why}; {policy}")
+    if workers == 1 and serial_is_possible:
+        return _auto_choice(config, "serial", 1, "one worker steps in this process")
+    return _auto_choice(config, "process", workers, f"{step} of CPU, {policy}")
 
 
-def _choice(config: BackendConfig, name: str, workers: int, reason: str) -> Choice:
+def _auto_choice(config: BackendConfig, name: str, workers: int, reason: str) -> BackendChoice:
     threads = config.threads if name in ("serial", "thread") else None
-    return Choice(
+    return BackendChoice(
         replace(config, name=name, threads=threads), workers, f"backend=auto: {name}, since {reason}"
     )
 
 
-def _unmeasured(error: Exception, config: BackendConfig, given: int | None, workers: int) -> Choice:
-    """The choice where nothing is known: worker processes, which contain faults; this process where they
-    cannot be, and were not asked for.
-    """
+def _choice_without_costs(
+    error: Exception, config: BackendConfig, given: int | None, workers: int
+) -> BackendChoice:
+    """Choose where nothing could be measured: worker processes if they are possible, since they contain faults."""
     if config.name == "thread":
-        return Choice(config, workers, "")
+        return BackendChoice(config, workers, "")
     why = shorten(str(error).splitlines()[0], 300)
+
+    # The environments failed, but worker processes can be started.
     if isinstance(error, MeasurementError):
-        return _choice(config, "process", given or workers, f"{why}: worker processes contain faults")
-    asked = given not in (None, 1) or config.min_ready is not None or config.max_worker_memory is not None
-    return _choice(
-        config,
-        "process" if asked else "serial",
-        given or (workers if asked else 1),
-        f"it could not be measured in a worker: {why}",
-    )
+        return _auto_choice(config, "process", given or workers, f"{why}: worker processes contain faults")
+
+    # No worker process could be started: only an explicit wish for workers is tried again.
+    why = f"it could not be measured in a worker: {why}"
+    if given not in (None, 1) or config.min_ready is not None or config.max_worker_memory is not None:
+        return _auto_choice(config, "process", given or workers, why)
+    return _auto_choice(config, "serial", given or 1, why)
 
 
 # -- measuring, from the trainer -----------------------------------------------------------------------------
@@ -172,47 +187,49 @@ class MeasurementError(RuntimeError):
     """The environments failed, or took too long, while they were measured."""
 
 
-def measure(family: TaskFamily, config: BackendConfig, num_slots: int) -> Costs:
-    """Step a few slots for a moment, in a worker process. A `BackendError` if there can be none, a
-    `MeasurementError` for all that goes wrong.
+def measure_costs(family: TaskFamily, config: BackendConfig, num_slots: int) -> StepCosts:
+    """Step a few slots for a moment, in a worker process.
+
+    A `BackendError` says that no worker can be started, a `MeasurementError` that anything else went wrong.
     """
     allowed = min(DEADLINE_S, config.construct_timeout_s + config.call_timeout_s)
-    due = perf_counter() + allowed
+    deadline = perf_counter() + allowed
+    too_long = f"measuring it took more than {allowed:g} s"
     measurement = Measurement(family, num_slots, config.threads or available_cores())
-    one = np.array([0])
     try:
-        started = ProcessBackend(
-            [Block(measurement, 0, 1)],
-            Layout(measurement.spec),
-            num_workers=1,
-            config=replace(config, construct_timeout_s=allowed),
-        )
-        with closing(started) as backend:
-            commands = Commands.empty(backend.rows)
+        with closing(
+            ProcessBackend(
+                [Block(measurement, 0, 1)],
+                Layout(measurement.spec),
+                num_workers=1,
+                config=replace(config, construct_timeout_s=allowed),
+            )
+        ) as backend:
+            # The reset of the one slot measures, and its observation is the result.
+            slots, commands = np.array([0]), Commands.empty(backend.rows)
             commands.reset[:] = True
-            backend.post(one, commands)
-            _, faults = backend.wait(one, max(due - perf_counter(), 0.1))
+            backend.post(slots, commands)
+            _, faults = backend.wait(slots, max(deadline - perf_counter(), 0.1))
             obs = backend.rows.obs
     except BackendError as error:
-        if perf_counter() < due:
+        if perf_counter() < deadline:
             raise
-        raise MeasurementError(f"measuring it took more than {allowed:g} s") from error
+        raise MeasurementError(too_long) from error
     if faults:
         what = faults[0].sentence.removeprefix("raised ").removeprefix("was lost: ")
-        raise MeasurementError(
-            f"measuring it {f'failed ({what})' if perf_counter() < due else f'took more than {allowed:g} s'}"
-        )
+        raise MeasurementError(f"measuring it failed ({what})" if perf_counter() < deadline else too_long)
     assert isinstance(obs, np.ndarray)
     wall, cpu, threaded, waits_in_coroutines = obs[0].tolist()
-    return Costs(wall, cpu, threaded, bool(waits_in_coroutines))
+    return StepCosts(wall, cpu, threaded, bool(waits_in_coroutines))
 
 
 # -- measuring, in the worker --------------------------------------------------------------------------------
 
 
 class Measurement(TaskFamily):
-    """A family of one slot whose reset measures another family and whose observation is what that costs: any
-    backend can run it.
+    """A family of one slot whose reset measures another family; its observation is the costs.
+
+    So any backend can run the measurement.
     """
 
     def __init__(self, family: TaskFamily, num_slots: int, threads: int) -> None:
@@ -237,8 +254,8 @@ class _MeasuringShard(Shard):
         self._measurement = measurement
 
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
-        asked = self._measurement
-        costs = costs_of(asked.family, asked.num_slots, asked.threads)
+        measurement = self._measurement
+        costs = costs_of(measurement.family, measurement.num_slots, measurement.threads)
         assert isinstance(self.rows.obs, np.ndarray)
         self.rows.obs[0] = costs.wall, costs.cpu, costs.threaded, costs.waits_in_coroutines
 
@@ -246,45 +263,54 @@ class _MeasuringShard(Shard):
 
 
 class Seconds(NamedTuple):
-    """Of the wall clock, and of this thread's CPU."""
+    """How long a call takes."""
 
     wall: float
+    """Of the wall clock."""
     cpu: float
+    """Of this thread's CPU."""
 
 
-def costs_of(family: TaskFamily, num_slots: int, threads: int) -> Costs:
-    """What a step of all slots costs, judged by one slot and by a few: in this thread alone, and with the
-    family's own threads.
-    """
-    one, kind, build_s = _stepping(family, 1, 1)
-    in_coroutines, few = issubclass(kind, AsyncShard), min(FEW, num_slots)
+def costs_of(family: TaskFamily, num_slots: int, threads: int) -> StepCosts:
+    """Estimate what a step of all slots costs, from one slot and from a few."""
+    one, shard_type, build_s = _measure_steps(family, 1, 1)
+    in_coroutines, few = issubclass(shard_type, AsyncShard), min(FEW, num_slots)
+
+    # Slow environments are measured with one slot only. Coroutines wait together, others one by one.
     if few == 1 or one.wall > SLOW_S or build_s > SLOW_BUILD_S:
         wall, cpu = one if in_coroutines else (num_slots * one.wall, num_slots * one.cpu)
-        return Costs(wall, cpu, wall, in_coroutines)
-    some = _stepping(family, few, 1)[0]
+        return StepCosts(wall, cpu, wall, in_coroutines)
+
+    # From one slot and a few slots along a straight line to all of them.
+    some = _measure_steps(family, few, 1)[0]
     wall, cpu = (
         first + max(0.0, last - first) / (few - 1) * (num_slots - 1)
         for first, last in zip(one, some, strict=True)
     )
     if threads == 1 or cpu <= WAITS * wall:
-        return Costs(wall, cpu, wall, in_coroutines)
-    ratio = _stepping(family, few, min(threads, few))[0].wall / some.wall
+        return StepCosts(wall, cpu, wall, in_coroutines)
+
+    # With the family's own threads, as far as there are cores for them.
+    ratio = _measure_steps(family, few, min(threads, few))[0].wall / some.wall
     most = min(threads, available_cores())
-    return Costs(wall, cpu, wall * with_threads(ratio, min(most, few), min(most, num_slots)), in_coroutines)
+    threaded = wall * with_threads(ratio, min(most, few), min(most, num_slots))
+    return StepCosts(wall, cpu, threaded, in_coroutines)
 
 
 def with_threads(ratio: float, few: int, many: int) -> float:
-    """The part of its time that a step takes with many threads, by Amdahl's law, when it takes `ratio` of it
-    with a few.
+    """Return the part of its time that a step takes with many threads, by Amdahl's law.
+
+    `ratio` is the part that it takes with a few threads.
     """
     if many == few:
         return ratio
-    shared = min(max((1 - ratio) / (1 - 1 / few), 0.0), 1.0)
-    return 1 - shared + shared / many
+    # Amdahl: ratio = (1 - parallel) + parallel / few, solved for the part that runs in parallel.
+    parallel = min(max((1 - ratio) / (1 - 1 / few), 0.0), 1.0)
+    return 1 - parallel + parallel / many
 
 
-def _stepping(family: TaskFamily, num_slots: int, threads: int) -> tuple[Seconds, type[Shard], float]:
-    """What one step of so many slots takes, the kind of their shard, and how many seconds it took to build."""
+def _measure_steps(family: TaskFamily, num_slots: int, threads: int) -> tuple[Seconds, type[Shard], float]:
+    """Return what one step of so many slots takes, the type of their shard, and the seconds to build it."""
     layout, slots = Layout(family.spec), np.arange(num_slots)
     rows = layout.allocate(num_slots)
     rng, start = np.random.default_rng(0), perf_counter()
@@ -294,41 +320,43 @@ def _stepping(family: TaskFamily, num_slots: int, threads: int) -> tuple[Seconds
     try:
         tasks = family.sample_tasks(rng, num_slots, "train")
 
-        def restart(some: NDArray[np.int64]) -> None:
-            host.reset(some, tasks[some], rng.integers(2**63, size=len(some)).astype(np.uint64))
+        def reset(reset_slots: NDArray[np.int64]) -> None:
+            seeds = rng.integers(2**63, size=len(reset_slots)).astype(np.uint64)
+            host.reset(reset_slots, tasks[reset_slots], seeds)
 
         def step() -> None:
             host.step(slots, uniform_actions(rng, family.spec.action_space, num_slots))
             ended = np.flatnonzero(rows.ended)
             if len(ended):
-                restart(ended)
+                reset(ended)
 
-        restart(slots)
+        reset(slots)
         return seconds_of(step), type(shard), build_s
     finally:
-        with suppress(Exception):  # the run will tell
+        # An environment that fails to close is not reported here: the run itself will report it.
+        with suppress(Exception):
             shard.close()
 
 
 def seconds_of(call: Callable[[], object]) -> Seconds:
-    """What a call takes: the median of a moment of calls, or the first one if that takes longer than the
-    moment.
-    """
-    first = _timed(call)
+    """Measure a call: the median of a moment of calls, or the first one if that takes longer than the moment."""
+    first = _measure_once(call)
     if first.wall > MOMENT_S:
         return first
-    found, start = list[Seconds](), perf_counter()
-    while not found or perf_counter() - start < MOMENT_S:
-        found.append(_timed(call))
-    wall, cpu = np.median(found, axis=0).tolist()
+    measured, start = list[Seconds](), perf_counter()
+    while not measured or perf_counter() - start < MOMENT_S:
+        measured.append(_measure_once(call))
+    wall, cpu = np.median(measured, axis=0).tolist()
     return Seconds(wall, cpu)
 
 
-def _timed(call: Callable[[], object]) -> Seconds:
+def _measure_once(call: Callable[[], object]) -> Seconds:
     wall, cpu = perf_counter(), thread_time()
     call()
     return Seconds(perf_counter() - wall, thread_time() - cpu)
 
 
-def _text(seconds: float) -> str:
-    return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} us"
+def _duration_text(seconds: float) -> str:
+    if seconds >= 1e-3:
+        return f"{seconds * 1e3:.1f} ms"
+    return f"{seconds * 1e6:.0f} us"

@@ -1,5 +1,6 @@
-"""The serial backend: every shard in this process, one after the other. The reference that all other backends
-must equal.
+"""The serial backend: every shard in this process, one after the other.
+
+It is the reference that all other backends must equal, bit for bit.
 """
 
 from __future__ import annotations
@@ -10,25 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import (
-    Backend,
-    BackendConfig,
-    Block,
-    Commands,
-    Fault,
-    Segment,
-    ShardHost,
-    not_built,
-    not_drawn,
-    raised,
-    segments_of,
-)
+from envs.backends.base import Backend, BackendConfig, Block, Commands, Fault, segments_of
+from envs.backends.faults import construction_error, fault_of_error, render_error
+from envs.backends.shard_host import ShardHost
 from envs.layout import Layout
 from utils.machine import available_cores
 
 
 class SerialBackend(Backend):
-    """Steps when asked to wait, so that `post` returns at once here too."""
+    """Steps when `wait` is called, so that `post` returns at once here too."""
 
     def __init__(
         self,
@@ -46,23 +37,30 @@ class SerialBackend(Backend):
         self._threads = config.threads or available_cores()
         self._layout = layout
         self.rows = layout.allocate(blocks[-1].stop)
+        # With one worker there is one segment, and so one host, for each group.
         self._segments = segments_of(blocks, 1, num_groups)
-        self._hosts: list[ShardHost | None] = []
-        self._build()
         self._edges = np.array([segment.start for segment in self._segments[1:]])
+        self._hosts: list[ShardHost | None] = [None] * len(self._segments)
         self._posted: deque[tuple[NDArray[np.int64], Commands]] = deque()
-
-    def _build(self) -> None:
-        for segment in self._segments:
+        for number in range(len(self._segments)):
             try:
-                self._hosts.append(self._host(segment))
+                self._build(number)
             except (Exception, SystemExit) as error:
-                everyone = tuple(range(segment.start, segment.stop))
+                slots = self._slots_of(number)
                 self.close()
-                raise not_built([raised(error, everyone, everyone)]) from error
+                raise construction_error([fault_of_error(error, slots, slots)]) from error
 
-    def _host(self, segment: Segment) -> ShardHost:
-        return ShardHost(segment.blocks, self._layout, self.rows, self._threads)
+    def _build(self, number: int) -> None:
+        blocks = self._segments[number].blocks
+        self._hosts[number] = ShardHost(blocks, self._layout, self.rows, self._threads)
+
+    def _slots_of(self, number: int) -> tuple[int, ...]:
+        segment = self._segments[number]
+        return tuple(range(segment.start, segment.stop))
+
+    def _number_of(self, slot: int) -> int:
+        """Return the number of the segment that has this slot."""
+        return int(np.searchsorted(self._edges, slot, side="right"))
 
     @property
     def description(self) -> str:
@@ -71,10 +69,9 @@ class SerialBackend(Backend):
     def post(self, slots: NDArray[np.int64], commands: Commands) -> None:
         if len(self._segments) == 1:
             self._posted.append((slots, commands))
-        else:
-            self._posted += [
-                (part, commands) for part in np.split(slots, np.searchsorted(slots, self._edges)) if len(part)
-            ]
+            return
+        parts = np.split(slots, np.searchsorted(slots, self._edges))
+        self._posted += [(part, commands) for part in parts if len(part)]
 
     def wait(
         self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None
@@ -82,24 +79,24 @@ class SerialBackend(Backend):
         faults: list[Fault] = []
         while self._posted:
             fault = self._run(*self._posted[0])
-            self._posted.popleft()  # only now: one that is interrupted is still owed, and its environments are lost
+            # Removed only now: after Ctrl-C in a step the next wait reports its environments as lost.
+            self._posted.popleft()
             if fault is not None:
                 faults.append(fault)
-        bad = {slot for fault in faults for slot in fault.lost}
-        return (
-            np.array([slot for slot in slots.tolist() if slot not in bad], np.int64) if bad else slots
-        ), faults
+        if not faults:
+            return slots, faults
+        lost = {slot for fault in faults for slot in fault.lost}
+        return np.array([slot for slot in slots.tolist() if slot not in lost], np.int64), faults
 
     def _run(self, slots: NDArray[np.int64], commands: Commands) -> Fault | None:
-        number = int(np.searchsorted(self._edges, slots[0], side="right"))
+        number = self._number_of(slots[0])
         host = self._hosts[number]
-        everyone = tuple(range(self._segments[number].start, self._segments[number].stop))
         if host is None:
-            return Fault(tuple(slots.tolist()), "was lost and not built anew", lost=everyone)
+            return Fault(tuple(slots.tolist()), "was lost and not built anew", lost=self._slots_of(number))
         try:
             host.run(slots, commands)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an environment raises becomes a named fault
-            return raised(error, tuple(slots.tolist()), everyone)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it becomes a fault
+            return fault_of_error(error, tuple(slots.tolist()), self._slots_of(number))
         except BaseException:  # Ctrl-C in the middle of a step
             self._hosts[number] = None
             raise
@@ -108,27 +105,28 @@ class SerialBackend(Backend):
     def restore(self, slots: NDArray[np.int64], timeout: float) -> list[Fault]:
         faults = []
         for number in np.unique(np.searchsorted(self._edges, slots, side="right")).tolist():
-            segment, old = self._segments[number], self._hosts[number]
-            everyone, self._hosts[number] = tuple(range(segment.start, segment.stop)), None
-            if old is not None:
-                old.close()
+            self._close(number)
             try:
-                self._hosts[number] = self._host(segment)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an environment raises becomes a named fault
-                faults.append(raised(error, everyone, everyone))
+                self._build(number)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - it becomes a fault
+                segment_slots = self._slots_of(number)
+                faults.append(fault_of_error(error, segment_slots, segment_slots))
         return faults
 
     def render(self, slot: int, timeout: float) -> NDArray[np.uint8]:
-        host = self._hosts[int(np.searchsorted(self._edges, slot, side="right"))]
+        host = self._hosts[self._number_of(slot)]
         if host is None:
-            raise not_drawn(slot, Fault((slot,), "was lost and not built anew"), lost=True)
+            raise render_error(slot, Fault((slot,), "was lost and not built anew"), lost=True)
         try:
             return host.render(slot)
         except (Exception, SystemExit) as error:
-            raise not_drawn(slot, raised(error, (slot,), ()), lost=False) from error
+            raise render_error(slot, fault_of_error(error, (slot,), ()), lost=False) from error
 
     def close(self) -> None:
-        for number, host in enumerate(self._hosts):
-            self._hosts[number] = None
-            if host is not None:
-                host.close()
+        for number in range(len(self._hosts)):
+            self._close(number)
+
+    def _close(self, number: int) -> None:
+        host, self._hosts[number] = self._hosts[number], None
+        if host is not None:
+            host.close()

@@ -14,7 +14,7 @@ import torch
 
 from buffers.base import Needs
 from buffers.replay import Replay
-from envs.backends.auto import Choice, choose
+from envs.backends.auto import BackendChoice, choose_backend
 from envs.backends.base import BackendConfig
 from envs.base import EnvConfig, EnvSpec, TaskFamily
 from envs.layout import Layout
@@ -69,7 +69,7 @@ def layout_of(config: Config, spec: EnvSpec) -> Layout:
     return Layout(spec, with_task=config.env.oracle, with_flag=config.env.max_rollouts_per_task > 1)
 
 
-def settle_backend(config: Config, family: TaskFamily, agent: Agent, device: str) -> Choice:
+def settle_backend(config: Config, family: TaskFamily, agent: Agent, device: str) -> BackendChoice:
     """The backend and the number of workers, as given; what is not given follows from a short measurement of
     environments and policy.
     """
@@ -89,7 +89,7 @@ def settle_backend(config: Config, family: TaskFamily, agent: Agent, device: str
             for _ in range(config.num_groups):
                 agent.act(seen, agent.initial_state(num_slots), noise)[0].cpu()
 
-    return choose(
+    return choose_backend(
         family,
         config.backend,
         slots_of(config),

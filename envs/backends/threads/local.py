@@ -1,10 +1,11 @@
-"""What the backends that stay in this process share: private rooms for environments, letters from them, and
-one way to wait for letters.
+"""What the backends that stay in this process share: orders to hosts, letters from them, one way to wait.
 
-An environment that hangs cannot be killed here, only left behind. So it lives in a *room*, with rows and
-commands that nobody else touches on its *desk*: copied when a command is posted and when its answer has come.
-A room that is lost is abandoned as a whole, and a new one takes its place: whatever still runs in the old one
-writes where nobody reads, and its letters are thrown away unread.
+Environments live in hosts (local_host.py) and threads work in the hosts. The trainer posts orders, and each
+host answers by a letter (mailbox.py). What becomes of an environment that raises or hangs:
+  1. its letter brings the fault, or no letter comes until the deadline: then `_cut_off` makes the fault;
+  2. `_mark_lost` abandons the host: its late letters are dropped, and its private rows are never read;
+  3. `wait` returns the fault; the manager decides what follows, and calls `restore`;
+  4. `restore` puts a new host in the same place, which builds the environments anew.
 """
 
 from __future__ import annotations
@@ -15,227 +16,35 @@ import time
 import traceback
 import weakref
 from abc import abstractmethod
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum
-from queue import Empty, SimpleQueue
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import (
-    TRACE_LIMIT,
-    Backend,
-    BackendConfig,
-    Block,
-    Commands,
-    Fault,
-    ShardHost,
-    not_built,
-    not_drawn,
-    raised,
-    shorten,
-)
-from envs.base import Rows, Slots
+from envs.backends.base import Backend, BackendConfig, Block, Commands, Fault
+from envs.backends.faults import TRACE_LIMIT, construction_error, render_error, shorten
+from envs.backends.threads.local_host import LocalHost, Order, OrderKind, PrivateRows, grouped_by_rows
+from envs.backends.threads.mailbox import Letter, Mailbox
 from envs.layout import Layout
 
 _log = logging.getLogger(__name__)
 
-NOBODY_WAITS = 2**62
-EVERYTHING = slice(None)
-
-
-class LetterKind(Enum):
-    """What is asked of a room."""
-
-    BUILD = 0
-    RUN = 1
-    RENDER = 2
-
-
-class PrivateRows:
-    """Private rows and commands of consecutive slots, and how they are copied from and to those that
-    everybody sees.
-
-    All first rooms share one, since copying for many slots at once costs hardly more than for one. A room
-    that takes a lost one's place has a desk of its own: what still runs in the old one may go on writing
-    where it did.
-    """
-
-    def __init__(self, layout: Layout, public: Rows, start: int, stop: int) -> None:
-        self.start, self.stop = start, stop
-        self.layout = Layout(layout.spec)  # no task and no flag: the manager writes them into the public rows
-        self.rows = self.layout.allocate(stop - start)
-        self.commands = Commands.empty(self.rows)
-        into, out = layout.part(public, start, stop), self.rows
-        self._copies = [
-            *_pairs(into.obs, out.obs),
-            *((getattr(into, name), getattr(out, name)) for name in _WRITTEN),
-        ]
-
-    def load(self, slots: NDArray[np.int64], commands: Commands) -> None:
-        """Take the commands of these slots over; the originals may change at once."""
-        own, (mine, theirs) = self.commands, self._where(slots)
-        own.reset[mine] = resets = commands.reset[theirs]
-        own.action[mine] = commands.action[theirs]
-        if resets.any():
-            own.task[mine] = commands.task[theirs]
-            own.seed[mine] = commands.seed[theirs]
-
-    def deliver(self, slots: NDArray[np.int64]) -> None:
-        """Copy the rows of these slots to where everybody reads them."""
-        mine, _ = self._where(slots)
-        for public, private in self._copies:
-            public[mine] = private[mine]
-
-    def _where(self, slots: NDArray[np.int64]) -> tuple[Slots, Slots]:
-        """How to index the arrays of this desk, and those of all slots: views where all its slots are meant,
-        which is much faster.
-        """
-        return (
-            (EVERYTHING, slice(self.start, self.stop))
-            if len(slots) == self.stop - self.start
-            else (slots - self.start, slots)
-        )
-
-
-class LocalHost:
-    """The environments of consecutive slots start..stop, from when they are built until they are closed or
-    lost.
-
-    The trainer's thread loads commands and delivers rows while nothing is asked of those slots; all else
-    belongs to the thread that works here.
-    """
-
-    def __init__(self, number: int, blocks: Sequence[Block], desk: PrivateRows, threads: int) -> None:
-        self.number, self.blocks, self.desk = number, blocks, desk
-        self.start, self.stop = blocks[0].start, blocks[-1].stop
-        self.abandoned = False
-        self._threads = threads
-        own = self.start - desk.start, self.stop - desk.start
-        self.rows, self.commands = desk.rows.part(*own), desk.commands.part(*own)
-        self.host: ShardHost | None = None
-
-    @property
-    def slots(self) -> tuple[int, ...]:
-        """All of them."""
-        return tuple(range(self.start, self.stop))
-
-    # -- on the thread that works here -----------------------------------------------------------------------
-
-    def build(self) -> None:
-        """Make the environments."""
-        blocks = [
-            Block(block.factory, block.start - self.start, block.stop - self.start) for block in self.blocks
-        ]
-        self.host = ShardHost(blocks, self.desk.layout, self.rows, self._threads, first=self.start)
-
-    def run(self, slots: NDArray[np.int64]) -> None:
-        """Do what the commands of these slots say."""
-        assert self.host is not None
-        self.host.run(slots - self.start, self.commands)
-
-    def render(self, slot: int) -> NDArray[np.uint8]:
-        """A picture that nobody draws over."""
-        assert self.host is not None
-        return np.array(self.host.render(slot - self.start), np.uint8)
-
-    def close(self) -> None:
-        """Close the environments, if there are any."""
-        host, self.host = self.host, None
-        if host is not None:
-            host.close(BaseException)  # on a thread of ours, where it would end in a printed traceback
-
-    def fault(self, error: BaseException, slots: NDArray[np.int64]) -> Fault:
-        """An error of these slots in words; the error itself is not kept, since its frames hold the
-        environment.
-        """
-        return raised(error, tuple(slots.tolist()), self.slots, self.start)
-
-
-Order = tuple[LocalHost, NDArray[np.int64]]
-"""A room, and the slots that are to do something there."""
-
-
-def _by_desk(orders: Iterable[Order]) -> Iterator[tuple[PrivateRows, NDArray[np.int64]]]:
-    """Each desk with all of its slots that occur in the orders."""
-    found: dict[int, tuple[PrivateRows, list[NDArray[np.int64]]]] = {}
-    for room, slots in orders:
-        found.setdefault(id(room.desk), (room.desk, []))[1].append(slots)
-    for desk, parts in found.values():
-        yield desk, parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-_WRITTEN = ("reward", "terminated", "truncated", "info")
-"""What a shard writes, besides obs."""
-
-
-def _pairs(public: Any, private: Any) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    if isinstance(public, dict):
-        yield from ((public[key], private[key]) for key in public)
-    else:
-        yield public, private
-
-
-class Letter(NamedTuple):
-    """What a room answers: which slots, to which post, and the fault or the picture if there is one."""
-
-    room: LocalHost
-    slots: NDArray[np.int64]
-    sequence: int
-    kind: LetterKind
-    fault: Fault | None = None
-    picture: NDArray[np.uint8] | None = None
-
-
-class Mailbox:
-    """Letters from working threads to the one that waits, which is woken once for as many letters as it
-    needs.
-
-    The GIL orders the two sides: a letter is put before `_wanted` is read, and `_wanted` is written before
-    the letters are counted, so one of the two sees the other. Nearly all of a hand-over is the waking (40 us,
-    measured alike for locks and queues), hence one per wait.
-    """
-
-    def __init__(self) -> None:
-        self._letters: deque[Letter] = deque()
-        self._bell: SimpleQueue[None] = SimpleQueue()
-        self._wanted = NOBODY_WAITS
-
-    def put(self, letter: Letter) -> None:
-        """Called by any thread."""
-        self._letters.append(letter)
-        if len(self._letters) >= self._wanted:
-            self._bell.put(None)
-
-    def take(self, count: int, deadline: float) -> list[Letter]:
-        """All letters, as soon as there are `count`, or at the deadline."""
-        letters = self._letters
-        self._wanted = count
-        while len(letters) < count:
-            try:
-                self._bell.get(timeout=min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX))
-            except Empty:
-                break
-        self._wanted = NOBODY_WAITS
-        return [letters.popleft() for _ in range(len(letters))]
-
 
 class Executor(Protocol):
-    """A thread that works in rooms."""
+    """A thread that works in hosts."""
 
     thread: threading.Thread
 
-    def hang_up(self) -> None:
-        """Let it finish what it does, close its rooms and end; returns at once."""
+    def ask_to_stop(self) -> None:
+        """Let it finish what it does, close its hosts and end; returns at once."""
         ...
 
 
 class LocalBackend(Backend):
-    """Posts to rooms and waits for their letters; a subclass has the threads that work there.
+    """Posts orders to hosts and waits for their letters; a subclass has the threads that work there.
 
-    A slot is settled when it has its answer, or is lost. A post is late when nobody has answered it `timeout`
+    A slot waits until it has its answer or is lost. An order is late when its answer has not come `timeout`
     after the first wait for it.
     """
 
@@ -244,89 +53,98 @@ class LocalBackend(Backend):
     def __init__(
         self, divided: Sequence[Sequence[Block]], layout: Layout, threads: int, config: BackendConfig
     ) -> None:
+        """`divided` holds the blocks of each host."""
         self._layout, self._threads, self._config = layout, threads, config
         num_slots = divided[-1][-1].stop
         self.rows = layout.allocate(num_slots)
         self.dropped = 0
-        """Letters that came too late, from rooms that had been abandoned."""
+        """The number of letters that came too late, from hosts that had been abandoned."""
         self._mail = Mailbox()
-        desk = PrivateRows(layout, self.rows, 0, num_slots)
-        self._rooms = [LocalHost(number, blocks, desk, threads) for number, blocks in enumerate(divided)]
-        self._edges = np.array([room.start for room in self._rooms] + [num_slots])
-        self._room_of = np.repeat(np.arange(len(self._rooms)), np.diff(self._edges))
-        self._most = int(np.diff(self._edges).max())
-        self._faults: list[Fault | None] = [None] * len(self._rooms)
+        private_rows = PrivateRows(layout, self.rows, 0, num_slots)
+        self._hosts = [
+            LocalHost(number, blocks, private_rows, threads) for number, blocks in enumerate(divided)
+        ]
+        self._edges = np.array([host.start for host in self._hosts] + [num_slots])
+        self._host_of_slot = np.repeat(np.arange(len(self._hosts)), np.diff(self._edges))
+        self._largest_host = int(np.diff(self._edges).max())
+        self._faults: list[Fault | None] = [None] * len(self._hosts)
         self._lost = np.zeros(num_slots, np.bool_)
+        # Orders are numbered. A slot is ready when its last order has been answered.
         self._sequence = 0
         self._asked = np.zeros(num_slots, np.int64)
         self._answered = np.zeros(num_slots, np.int64)
-        self._due = np.full(num_slots, np.inf)
+        self._deadlines = np.full(num_slots, np.inf)
         self._picture: NDArray[np.uint8] | Fault | None = None
+        # The finalizer knows the hosts and the threads, never the backend: a forgotten one closes itself.
         self._executors: list[Any] = []
         self._finalizer = weakref.finalize(
-            self, _shut_down, self._executors, self._rooms, config.close_timeout_s
+            self, _stop_threads, self._executors, self._hosts, config.close_timeout_s
         )
 
     def _construct(self) -> None:
-        """Build everything; to be called when the threads are there."""
+        """Build all environments; a subclass calls this when its threads are there."""
         try:
-            self._ask(LetterKind.BUILD, [(room, np.arange(room.start, room.stop)) for room in self._rooms])
-            _, faults = self._settle(np.arange(len(self._asked)), self._config.construct_timeout_s)
+            all_hosts = [(host, np.arange(host.start, host.stop)) for host in self._hosts]
+            self._ask(OrderKind.BUILD, all_hosts)
+            all_slots = np.arange(len(self._asked))
+            _, faults = self._wait_for_answers(all_slots, self._config.construct_timeout_s)
             if faults:
-                raise not_built(faults)
+                raise construction_error(faults)
         except BaseException:
             self.close()
             raise
 
     @abstractmethod
-    def _hand_over(self, kind: LetterKind, orders: Sequence[Order], sequence: int) -> None:
-        """Give the orders to those who work in the rooms; returns at once."""
+    def _hand_over(self, kind: OrderKind, orders: Sequence[Order], sequence: int) -> None:
+        """Give the orders to the threads that work in the hosts; returns at once."""
 
     @abstractmethod
     def _cut_off(self, late: NDArray[np.int64], timeout: float) -> None:
-        """These slots gave no answer in time: `_lose` their rooms, and all that are stuck with them, and
-        replace a stuck thread.
+        """Mark the hosts of these late slots as lost, with all that are stuck with them, and free the way.
+
+        A thread that is stuck is replaced.
         """
 
     # -- the contract ----------------------------------------------------------------------------------------
 
     def post(self, slots: NDArray[np.int64], commands: Commands) -> None:
-        orders: list[Order] = [
-            order for order in self._split(slots) if not order[0].abandoned
-        ]  # of those that are, the next wait tells
-        for desk, own in _by_desk(orders):
-            desk.load(own, commands)
-        self._ask(LetterKind.RUN, orders)
+        # The next wait reports the faults of abandoned hosts.
+        orders = [order for order in self._split(slots) if not order[0].abandoned]
+        for private_rows, own in grouped_by_rows(orders):
+            private_rows.load(own, commands)
+        self._ask(OrderKind.RUN, orders)
 
     def wait(
         self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None
     ) -> tuple[NDArray[np.int64], list[Fault]]:
-        return self._settle(slots, timeout, min_ready)
+        return self._wait_for_answers(slots, timeout, min_ready)
 
     def restore(self, slots: NDArray[np.int64], timeout: float) -> list[Fault]:
         self._check_open()
         orders: list[Order] = []
-        for number in np.unique(self._room_of[slots]).tolist():
-            old = self._rooms[number]
+        for number in np.unique(self._host_of_slot[slots]).tolist():
+            old = self._hosts[number]
             old.abandoned = True
-            desk = PrivateRows(self._layout, self.rows, old.start, old.stop)
-            room = self._rooms[number] = LocalHost(number, old.blocks, desk, self._threads)
+            private_rows = PrivateRows(self._layout, self.rows, old.start, old.stop)
+            host = self._hosts[number] = LocalHost(number, old.blocks, private_rows, self._threads)
             self._faults[number] = None
-            self._lost[room.start : room.stop] = False
-            orders.append((room, np.arange(room.start, room.stop)))
-        self._ask(LetterKind.BUILD, orders)
-        return self._settle(np.concatenate([own for _, own in orders]), timeout)[1] if orders else []
+            self._lost[host.start : host.stop] = False
+            orders.append((host, np.arange(host.start, host.stop)))
+        self._ask(OrderKind.BUILD, orders)
+        if not orders:
+            return []
+        return self._wait_for_answers(np.concatenate([own for _, own in orders]), timeout)[1]
 
     def render(self, slot: int, timeout: float) -> NDArray[np.uint8]:
         self._check_open()
-        one = np.array([slot])
-        room = self._rooms[int(self._room_of[slot])]
-        if not room.abandoned:
-            self._ask(LetterKind.RENDER, [(room, one)])
-        _, faults = self._settle(one, timeout)
+        slots = np.array([slot])
+        host = self._hosts[int(self._host_of_slot[slot])]
+        if not host.abandoned:
+            self._ask(OrderKind.RENDER, [(host, slots)])
+        _, faults = self._wait_for_answers(slots, timeout)
         picture, self._picture = faults[0] if faults else self._picture, None
         if isinstance(picture, Fault):
-            raise not_drawn(slot, picture, lost=bool(faults))
+            raise render_error(slot, picture, lost=bool(faults))
         assert picture is not None
         return picture
 
@@ -335,77 +153,79 @@ class LocalBackend(Backend):
 
     # -- waiting ---------------------------------------------------------------------------------------------
 
-    def _settle(
+    def _wait_for_answers(
         self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None
     ) -> tuple[NDArray[np.int64], list[Fault]]:
-        """Wait until all of these slots, or `min_ready`, are settled: (those that have their answer, the
-        faults of those that are lost).
-        """
+        """Wait until all of these slots, or `min_ready`, are answered or lost: (those answered, the faults)."""
         self._check_open()
         deadline = time.monotonic() + timeout
-        spare = 0 if min_ready is None else max(0, len(slots) - min_ready)
+        may_lag = 0 if min_ready is None else max(0, len(slots) - min_ready)
         self._read(self._mail.take(0, deadline))
         while True:
             waiting = slots[(self._answered[slots] < self._asked[slots]) & ~self._lost[slots]]
-            missing = len(waiting) - spare
+            missing = len(waiting) - may_lag
             if missing <= 0:
                 break
-            self._due[waiting] = np.minimum(self._due[waiting], deadline)
-            due = float(self._due[waiting].min())
-            # A letter settles no more slots than the largest room has, so fewer letters cannot be enough.
-            letters = self._mail.take(-(-missing // self._most), due)
+            # The deadline of a slot is set by the first wait for it, and later waits do not prolong it.
+            self._deadlines[waiting] = np.minimum(self._deadlines[waiting], deadline)
+            first_deadline = float(self._deadlines[waiting].min())
+            # A letter answers no more slots than the largest host has, so fewer letters cannot be enough.
+            letters = self._mail.take(-(-missing // self._largest_host), first_deadline)
             self._read(letters)
-            if not letters and time.monotonic() >= due:
+            if not letters and time.monotonic() >= first_deadline:
                 self._check_open()
-                self._cut_off(waiting[self._due[waiting] <= due], timeout)
+                self._cut_off(waiting[self._deadlines[waiting] <= first_deadline], timeout)
         lost = self._lost[slots]
         if not lost.any():
             return (np.setdiff1d(slots, waiting) if len(waiting) else slots), []
-        numbers = dict.fromkeys(self._room_of[slots[lost]].tolist())
-        faults = {
-            id(fault): fault for fault in (self._faults[number] for number in numbers) if fault is not None
-        }
-        return np.setdiff1d(slots[~lost], waiting), list(faults.values())
+        return np.setdiff1d(slots[~lost], waiting), self._faults_of(slots[lost])
+
+    def _faults_of(self, lost_slots: NDArray[np.int64]) -> list[Fault]:
+        """Return the faults that lost these slots, each once: several hosts may have the same one."""
+        numbers = dict.fromkeys(self._host_of_slot[lost_slots].tolist())
+        faults = [self._faults[number] for number in numbers]
+        return list({id(fault): fault for fault in faults if fault is not None}.values())
 
     def _read(self, letters: Sequence[Letter]) -> None:
-        answers: list[Order] = []
-        for room, slots, sequence, kind, fault, picture in letters:
-            if room.abandoned:
+        """Take the answers, and then copy all new rows at once."""
+        answered: list[Order] = []
+        for host, slots, sequence, kind, fault, picture in letters:
+            if host.abandoned:
                 self.dropped += 1
                 continue
-            if kind is LetterKind.RENDER:
+            if kind is OrderKind.RENDER:
                 self._picture = fault or picture
             elif fault is not None:
-                self._lose([room], fault)
+                self._mark_lost([host], fault)
                 continue
-            elif kind is LetterKind.RUN:
-                answers.append((room, slots))
+            elif kind is OrderKind.RUN:
+                answered.append((host, slots))
             self._answered[slots] = sequence
-            self._due[slots] = np.inf
-        for desk, slots in _by_desk(answers):
-            desk.deliver(slots)
+            self._deadlines[slots] = np.inf
+        for private_rows, slots in grouped_by_rows(answered):
+            private_rows.deliver(slots)
 
-    def _lose(self, rooms: Sequence[LocalHost], fault: Fault) -> None:
-        """Nothing that comes from these rooms counts any more."""
-        for room in rooms:
-            room.abandoned = True
-            self._faults[room.number] = fault
-            self._lost[room.start : room.stop] = True
-            self._due[room.start : room.stop] = np.inf
+    def _mark_lost(self, hosts: Sequence[LocalHost], fault: Fault) -> None:
+        """Note that all environments of these hosts are gone: nothing that comes from them counts any more."""
+        for host in hosts:
+            host.abandoned = True
+            self._faults[host.number] = fault
+            self._lost[host.start : host.stop] = True
+            self._deadlines[host.start : host.stop] = np.inf
 
-    def _ask(self, kind: LetterKind, orders: Sequence[Order]) -> None:
+    def _ask(self, kind: OrderKind, orders: Sequence[Order]) -> None:
         self._sequence += 1
         for _, slots in orders:
             self._asked[slots] = self._sequence
         self._hand_over(kind, orders, self._sequence)
 
-    def _split(self, slots: NDArray[np.int64]) -> Iterator[tuple[LocalHost, NDArray[np.int64]]]:
-        """The rooms of these sorted slots, each with its part of them."""
+    def _split(self, slots: NDArray[np.int64]) -> Iterator[Order]:
+        """Yield the hosts of these sorted slots, each with its part of them."""
         self._check_open()
         edges = np.searchsorted(slots, self._edges).tolist()
-        for room, first, last in zip(self._rooms, edges[:-1], edges[1:], strict=True):
+        for host, first, last in zip(self._hosts, edges[:-1], edges[1:], strict=True):
             if first < last:
-                yield room, slots[first:last]
+                yield host, slots[first:last]
 
     def _check_open(self) -> None:
         if self.closing or not self._finalizer.alive:
@@ -413,20 +233,18 @@ class LocalBackend(Backend):
 
 
 def stack_text(frames: Sequence[tuple[Any, int]]) -> str:
-    """Where somebody is, given (frame, line) from the outermost to the innermost."""
+    """Return a stack as text, given (frame, line) from the outermost to the innermost."""
     lines = traceback.StackSummary.extract(iter(frames)).format()
     return f"It was here (most recent call last):\n{shorten(''.join(lines), TRACE_LIMIT)}"
 
 
-def _shut_down(executors: list[Any], rooms: list[LocalHost], timeout: float) -> None:
-    """Let every thread end, and wait for all of them until one common deadline; one that hangs is left
-    behind.
-    """
+def _stop_threads(executors: list[Any], hosts: list[LocalHost], timeout: float) -> None:
+    """Let every thread end, and wait until one common deadline; a thread that hangs is left behind."""
     deadline = time.monotonic() + timeout
-    for room in rooms:
-        room.abandoned = True
+    for host in hosts:
+        host.abandoned = True
     for executor in executors:
-        executor.hang_up()
+        executor.ask_to_stop()
     for executor in executors:
         executor.thread.join(max(0.0, deadline - time.monotonic()))
         if executor.thread.is_alive():

@@ -12,77 +12,76 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import BackendConfig, Block, Fault, segments_of
-from envs.backends.threads.local import (
-    Letter,
-    LetterKind,
-    LocalBackend,
-    LocalHost,
-    Mailbox,
-    Order,
-    stack_text,
-)
+from envs.backends.threads.local import LocalBackend, stack_text
+from envs.backends.threads.local_host import LocalHost, Order, OrderKind
+from envs.backends.threads.mailbox import Letter, Mailbox
 from envs.layout import Layout
 from utils.machine import available_cores
 
 
-class _Worker:
-    """A thread and its orders. It knows its rooms and the mailbox, never the backend, so that a forgotten
-    backend can close itself.
+class _WorkerThread:
+    """A thread and its orders.
+
+    It knows its hosts and the mailbox, never the backend, so that a forgotten backend can close itself.
     """
 
     def __init__(self, number: int, mail: Mailbox) -> None:
         self.number = number
-        self.orders: SimpleQueue[tuple[LetterKind, LocalHost, NDArray[np.int64], int] | None] = SimpleQueue()
-        self.doing: NDArray[np.int64] | None = None
+        self.orders: SimpleQueue[tuple[OrderKind, LocalHost, NDArray[np.int64], int] | None] = SimpleQueue()
+        self.running_slots: NDArray[np.int64] | None = None
+        """The slots of the order that the thread carries out now."""
         self.thread = threading.Thread(
-            target=self._live, args=(mail,), name=f"environments of thread {number}", daemon=True
+            target=self._work, args=(mail,), name=f"environments of thread {number}", daemon=True
         )
         self.thread.start()
 
-    def hang_up(self) -> None:
+    def ask_to_stop(self) -> None:
         self.orders.put(None)
 
-    def where_it_is(self) -> str:
-        """Its stack as text."""
+    def stack(self) -> str:
+        """Return the stack of the thread as text."""
         frame = sys._current_frames().get(self.thread.ident or 0)
-        return stack_text(list(traceback.walk_stack(frame))[::-1]) if frame is not None else ""
+        if frame is None:
+            return ""
+        return stack_text(list(traceback.walk_stack(frame))[::-1])
 
-    def _live(self, mail: Mailbox) -> None:
-        rooms: list[LocalHost] = []
+    def _work(self, mail: Mailbox) -> None:
+        """Carry out orders until there are no more; then close what is left."""
+        hosts: list[LocalHost] = []
         while (order := self.orders.get()) is not None:
-            kind, room, slots, sequence = order
-            if room.abandoned or (
-                kind is not LetterKind.BUILD and room.host is None
-            ):  # lost, or failed before: the trainer knows, or is being told
+            kind, host, slots, sequence = order
+            # A host that is lost does nothing more; the trainer knows of it, or finds its letter.
+            if host.abandoned or (kind is not OrderKind.BUILD and host.shard_host is None):
                 continue
-            rooms = (
-                [room, *(one for one in rooms if one.host is not None)] if kind is LetterKind.BUILD else rooms
-            )
-            self.doing = slots
-            letter = _carry_out(kind, room, slots, sequence)
-            self.doing = None
+            if kind is OrderKind.BUILD:
+                hosts = [host, *(other for other in hosts if other.shard_host is not None)]
+            self.running_slots = slots
+            letter = _execute(kind, host, slots, sequence)
+            self.running_slots = None
             mail.put(letter)
-            if room.abandoned or (letter.fault is not None and kind is not LetterKind.RENDER):
-                room.close()
-        for room in rooms:
-            room.close()
+            # The host was given up while it worked, or its environment has failed: nothing uses it any more.
+            if host.abandoned or (letter.fault is not None and kind is not OrderKind.RENDER):
+                host.close()
+        for host in hosts:
+            host.close()
 
 
-def _carry_out(kind: LetterKind, room: LocalHost, slots: NDArray[np.int64], sequence: int) -> Letter:
+def _execute(kind: OrderKind, host: LocalHost, slots: NDArray[np.int64], sequence: int) -> Letter:
+    """Carry out one order; return the letter that answers it."""
     try:
-        if kind is LetterKind.RUN:
-            room.run(slots)
-        elif kind is LetterKind.BUILD:
-            room.build()
+        if kind is OrderKind.RUN:
+            host.run(slots)
+        elif kind is OrderKind.BUILD:
+            host.build()
         else:
-            return Letter(room, slots, sequence, kind, picture=room.render(int(slots[0])))
-    except BaseException as error:  # noqa: BLE001 - whatever an environment raises becomes a fault, sys.exit() too: it would end this thread in silence
-        return Letter(room, slots, sequence, kind, room.fault(error, slots))
-    return Letter(room, slots, sequence, kind)
+            return Letter(host, slots, sequence, kind, picture=host.render(int(slots[0])))
+    except BaseException as error:  # noqa: BLE001 - it becomes a fault; sys.exit() too, which would end this thread
+        return Letter(host, slots, sequence, kind, host.fault(error, slots))
+    return Letter(host, slots, sequence, kind)
 
 
 class ThreadBackend(LocalBackend):
-    """Threads with an even part of every group each; what a thread is told it does in order.
+    """Threads with an even part of every group each; a thread carries out its orders one after the other.
 
     One thread alone still has a use: with two groups it steps one (with the family's own threads) while the
     trainer acts for the other.
@@ -98,15 +97,11 @@ class ThreadBackend(LocalBackend):
         config: BackendConfig,
     ) -> None:
         segments = segments_of(blocks, num_workers, num_groups)
-        super().__init__(
-            [segment.blocks for segment in segments],
-            layout,
-            config.threads or (1 if num_workers > 1 else available_cores()),
-            config,
-        )
-        self._worker_of = [segment.worker for segment in segments]
-        self._workers: list[_Worker] = self._executors
-        self._workers += [_Worker(number, self._mail) for number in range(num_workers)]
+        inner_threads = config.threads or (1 if num_workers > 1 else available_cores())
+        super().__init__([segment.blocks for segment in segments], layout, inner_threads, config)
+        self._worker_of_host = [segment.worker for segment in segments]
+        self._workers: list[_WorkerThread] = self._executors
+        self._workers += [_WorkerThread(number, self._mail) for number in range(num_workers)]
         self._construct()
 
     @property
@@ -115,26 +110,22 @@ class ThreadBackend(LocalBackend):
         inner = f", up to {self._threads} threads inside" if self._threads > 1 else ""
         return f"{count} thread{'s' if count > 1 else ''}{inner}"
 
-    def _hand_over(self, kind: LetterKind, orders: Sequence[Order], sequence: int) -> None:
-        for room, slots in orders:
-            self._workers[self._worker_of[room.number]].orders.put((kind, room, slots, sequence))
+    def _hand_over(self, kind: OrderKind, orders: Sequence[Order], sequence: int) -> None:
+        for host, slots in orders:
+            self._workers[self._worker_of_host[host.number]].orders.put((kind, host, slots, sequence))
 
     def _cut_off(self, late: NDArray[np.int64], timeout: float) -> None:
-        """A thread cannot be killed: it is left behind, with all its rooms, and ends when its call returns."""
-        for number in sorted({self._worker_of[room] for room in self._room_of[late].tolist()}):
+        """Leave the late threads behind, with all their hosts: a thread cannot be killed.
+
+        Such a thread ends when the call that it is in returns.
+        """
+        for number in sorted({self._worker_of_host[host] for host in self._host_of_slot[late].tolist()}):
             worker = self._workers[number]
-            rooms = [room for room in self._rooms if self._worker_of[room.number] == number]
-            lost = tuple(slot for room in rooms for slot in room.slots)
-            doing = worker.doing
-            culprits = late[np.isin(late, lost)] if doing is None else doing
-            self._lose(
-                rooms,
-                Fault(
-                    tuple(culprits.tolist()),
-                    f"gave no answer within {timeout:g} s",
-                    worker.where_it_is(),
-                    lost,
-                ),
-            )
-            worker.hang_up()
-            self._workers[number] = _Worker(number, self._mail)
+            hosts = [host for host in self._hosts if self._worker_of_host[host.number] == number]
+            lost = tuple(slot for host in hosts for slot in host.slots)
+            running = worker.running_slots
+            culprits = late[np.isin(late, lost)] if running is None else running
+            sentence = f"gave no answer within {timeout:g} s"
+            self._mark_lost(hosts, Fault(tuple(culprits.tolist()), sentence, worker.stack(), lost))
+            worker.ask_to_stop()
+            self._workers[number] = _WorkerThread(number, self._mail)

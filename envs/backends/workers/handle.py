@@ -1,13 +1,20 @@
-"""One worker process as the trainer sees it: what it was asked and has not answered yet, and how it ended."""
+"""One worker process as the trainer sees it: its unanswered requests, its answers, and its end.
+
+How a killed worker is noticed, in the order of this file:
+  * `send` meets a broken pipe, or `wait_for_reply` sees the pipe or the process end: `read_to_end`;
+  * a copy of the pipe in a child of the environment hides the end: `check_alive` asks for the process;
+  * `read_to_end` first takes what the worker answered before it died, and then calls `mark_lost`;
+  * `mark_lost` writes the one `Fault` of this worker and kills what is left of the process.
+The handle repairs nothing: the backend's `wait` reports the fault (process.py), the manager decides, and
+`restore` puts a new process into the same handle.
+"""
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import select
 import signal
-import struct
 import time
 from collections import deque
 from contextlib import suppress
@@ -17,14 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import Fault, Segment
+from envs.backends.workers.answers import read_error, read_picture
 from envs.backends.workers.isolation import kill_group
-from envs.backends.workers.launch import Child, hang_up
+from envs.backends.workers.launch import Child, close_pipes
 from envs.backends.workers.messages import (
     CHUNK,
     REPLY,
     REQUEST,
-    SHAPE,
     TEXT_LIMIT,
+    MalformedMessage,
     MessageKind,
     MessageReader,
     Status,
@@ -34,14 +42,17 @@ from envs.backends.workers.transport import RowTransport
 from envs.base import Slots
 
 PICTURE_LIMIT = 1 << 28
+"""The most bytes of a reply, but for one whose rows need more."""
 STACK_WAIT_MS = 100
-"""how long a worker that does not answer may take to write the next line of its stack"""
+"""How long a worker that does not answer may take to write the next line of its stack."""
+EXIT_WAIT_S = 1.0
+"""How long a worker whose pipe has ended may take to end, before its exit code is read."""
 END_WAIT_S = 5.0
-"""how long a killed process may take to end"""
+"""How long a killed process may take to end."""
 
 
-class Post(NamedTuple):
-    """A request that was not answered yet."""
+class Request(NamedTuple):
+    """A request that is not answered yet."""
 
     token: int
     sequence: int
@@ -50,37 +61,35 @@ class Post(NamedTuple):
 
 
 class WorkerHandle:
-    """A worker's place: its slots, and the process that is in it now; the next one there is of the next
-    generation.
-    """
+    """A worker's slots, and the process that steps them now; a new process is the next generation."""
 
-    def __init__(self, number: int, segments: list[Segment], carrier: RowTransport) -> None:
-        self.number, self.segments, self._carrier = number, segments, carrier
+    def __init__(self, number: int, segments: list[Segment], transport: RowTransport) -> None:
+        self.number, self.segments, self._transport = number, segments, transport
         self.slots = tuple(slot for segment in segments for slot in range(segment.start, segment.stop))
         self.generation = -1
         self.answered = -1
         """The sequence number of the last request that was answered."""
         self.fault: Fault | None = None
-        """Why its environments are gone, if they are."""
-        self.told = False
-        """Whether somebody has been told of that fault."""
+        """Why the environments are gone, if they are."""
+        self.fault_reported = False
+        """Whether that fault has been returned to the manager."""
         self.stale = 0
-        """Answers that came too late, or twice."""
+        """The number of answers that came too late, or twice."""
         self.picture: NDArray[np.uint8] | Fault | None = None
-        """The answer to a request for one."""
-        self._posts: deque[Post] = deque()
-        self._since = 0.0
+        """The answer to the last request for a picture."""
+        self._unanswered: deque[Request] = deque()
+        self._waiting_since = 0.0
         self._last_token = -1
-        self._hung_up = False
+        self._pipes_closed = False
         self.child: Child | None = None
 
-    def occupy(self, child: Child) -> None:
-        """A new process is in its place."""
+    def attach(self, child: Child) -> None:
+        """Take a new process, with its pipes, for these slots."""
         self.child = child
         self.generation += 1
-        self.fault, self.told, self._hung_up = None, False, False
-        self._posts.clear()
-        limit = max(PICTURE_LIMIT, len(self.slots) * self._carrier.reply_bytes)
+        self.fault, self.fault_reported, self._pipes_closed = None, False, False
+        self._unanswered.clear()
+        limit = max(PICTURE_LIMIT, len(self.slots) * self._transport.reply_bytes)
         self._reader = MessageReader(child.replies, REPLY, limit)
         self.poll = select.poll()
         self.poll.register(child.replies, select.POLLIN)
@@ -88,12 +97,17 @@ class WorkerHandle:
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """The number of the process; 0 if there is none."""
         return (self.child.process.pid if self.child else None) or 0
 
-    # -- asking ----------------------------------------------------------------------------------------------
+    @property
+    def _child(self) -> Child:
+        assert self.child is not None
+        return self.child
 
-    def ask(
+    # -- requests --------------------------------------------------------------------------------------------
+
+    def send(
         self,
         sequence: int,
         kind: MessageKind,
@@ -105,135 +119,142 @@ class WorkerHandle:
         steps: int = 0,
         resets: int = 0,
     ) -> None:
-        """Send a request about these slots; one that is lost is asked nothing."""
+        """Send a request about these slots; a worker that is lost gets none."""
         if self.fault is not None:
             return
-        if not self._posts:
-            self._since = time.monotonic()
+        if not self._unanswered:
+            self._waiting_since = time.monotonic()
         token = token_of(self.generation, sequence)
-        self._posts.append(Post(token, sequence, kind, slots))
-        frame = REQUEST.pack(token, kind, segment, steps, resets, len(body)) + body
+        self._unanswered.append(Request(token, sequence, kind, slots))
+        message = REQUEST.pack(token, kind, segment, steps, resets, len(body)) + body
         try:
-            sent = os.write(self._child.requests, frame)
+            num_sent = os.write(self._child.requests, message)
         except BlockingIOError:
-            sent = 0
+            num_sent = 0
         except BrokenPipeError:
-            self.bury()
+            self.read_to_end()
             return
-        if sent < len(frame):
-            self._send_rest(memoryview(frame)[sent:], timeout)
+        if num_sent < len(message):
+            self._send_rest(memoryview(message)[num_sent:], timeout)
 
     def _send_rest(self, rest: memoryview, timeout: float) -> None:
-        """Write the rest of a long request, reading meanwhile: the worker may be writing a long reply, and
-        both pipes may be full.
+        """Write the rest of a long request, and read meanwhile.
+
+        The worker may be writing a long reply: with both pipes full, each side would wait for the other.
         """
         poll, deadline = select.poll(), time.monotonic() + timeout
         poll.register(self._child.requests, select.POLLOUT)
         poll.register(self._child.replies, select.POLLIN)
         while rest and self.fault is None:
-            events = dict(poll.poll(milliseconds(deadline)))
+            events = dict(poll.poll(milliseconds_until(deadline)))
             if not events:
-                self.give_up_waiting(timeout)
+                self.time_out(timeout)
             elif self._child.replies in events:
-                self.receive()
+                self.read_replies()
             else:
                 try:
                     rest = rest[os.write(self._child.requests, rest) :]
                 except BlockingIOError:
                     continue
                 except BrokenPipeError:
-                    self.bury()
+                    self.read_to_end()
 
-    @property
-    def _child(self) -> Child:
-        assert self.child is not None
-        return self.child
+    # -- answers ---------------------------------------------------------------------------------------------
 
-    # -- listening -------------------------------------------------------------------------------------------
-
-    def listen(self, milliseconds: int) -> bool:
-        """Wait so long for an answer, or for the end; whether anything came."""
+    def wait_for_reply(self, milliseconds: int) -> bool:
+        """Wait so long for an answer or for the worker's end; return whether one of them came."""
         events = self.poll.poll(milliseconds)
         if not events:
             return False
+        # An answer is read before the end is noted: a dying worker may have answered.
         if any(descriptor == self._child.replies for descriptor, _ in events):
-            self.receive()
+            self.read_replies()
         else:
-            self.bury()
+            self.read_to_end()
         return True
 
-    def receive(self) -> None:
-        """Read what answers are there."""
+    def read_replies(self) -> None:
+        """Read the answers that are there now, without waiting."""
         try:
             for (token, status, _), body in self._reader.receive():
-                self._take(token, status, body)
+                if self.fault is None:
+                    self._accept(token, status, body)
         except EOFError:
-            self.lose(self._obituary())
-        except (ValueError, TypeError, KeyError, RecursionError, struct.error):
-            self.lose("was lost: its worker process wrote something that is no answer")
+            self.mark_lost(self._describe_end())
+        except MalformedMessage:
+            # Raised by the checks of messages.py, answers.py and transport.py only, so that an error of our
+            # own code while it stores an answer is never blamed on the worker.
+            self.mark_lost("was lost: its worker process wrote something that is no answer")
 
-    def _take(self, token: int, status: int, body: bytes | bytearray) -> None:
-        if self.fault is not None:
-            return
+    def _accept(self, token: int, status: int, body: bytes | bytearray) -> None:
+        """Check an answer and store what it carries."""
+        # Tokens grow: a smaller one belongs to a request, or a process, that has been given up.
         if token <= self._last_token:
             self.stale += 1
             return
-        if not self._posts or token != self._posts[0].token:
-            raise ValueError("nobody asked for this")
-        post = self._posts[0]
+        if not self._unanswered or token != self._unanswered[0].token:
+            raise MalformedMessage("an answer to no request, or out of order")
+        request = self._unanswered[0]
         if status == Status.DONE:
-            self._carrier.unpack(post.slots, body)
-        elif status == Status.PICTURE:
-            self.picture = (
-                np.frombuffer(body, np.uint8, offset=SHAPE.size).reshape(SHAPE.unpack_from(body)).copy()
-            )
-        else:
-            facts = json.loads(bytes(body))
-            asked = _numbers(post.slots)
-            culprits = (facts["slot"],) if facts["slot"] in asked else asked
-            sentence, trace = f"raised {facts['type']}: {facts['message']}", str(facts["traceback"])
-            if post.kind is not MessageKind.RENDER:
-                self.lose(sentence, trace, culprits)
+            self._transport.unpack(request.slots, body)
+        elif status == Status.PICTURE and request.kind is MessageKind.RENDER:
+            self.picture = read_picture(body)
+        elif status == Status.RAISED:
+            self._accept_error(request, body)
+            if self.fault is not None:
                 return
-            self.picture = Fault(culprits, sentence, trace)  # nothing else went wrong
-        self._posts.popleft()
-        self._last_token, self.answered = token, post.sequence
-        if self._posts:
-            self._since = time.monotonic()
+        else:
+            raise MalformedMessage(f"an answer of status {status}")
+        self._unanswered.popleft()
+        self._last_token, self.answered = token, request.sequence
+        if self._unanswered:
+            self._waiting_since = time.monotonic()
 
-    def bury(self) -> None:
-        """It is dead, or closed its pipes: read what it answered before."""
+    def _accept_error(self, request: Request, body: bytes | bytearray) -> None:
+        """Take an error of an environment: all of the worker's are lost, unless it failed to draw a picture."""
+        error = read_error(body)
+        asked = slot_numbers(request.slots)
+        culprits = (error.slot,) if error.slot in asked else asked
+        sentence = f"raised {error.type_name}: {error.message}"
+        if request.kind is MessageKind.RENDER:
+            self.picture = Fault(culprits, sentence, error.traceback)
+        else:
+            self.mark_lost(sentence, error.traceback, culprits)
+
+    def read_to_end(self) -> None:
+        """Take what a worker answered before it died or closed its pipes; then mark it as lost."""
         while self.fault is None:
             before = self.answered, self.stale
-            self.receive()
+            self.read_replies()
             if (self.answered, self.stale) == before and self.fault is None:
-                self.lose(self._obituary())
+                self.mark_lost(self._describe_end())
 
-    def look_after(self) -> None:
-        """Notice an end that shows in no descriptor, since a child of the environment holds copies of them."""
+    def check_alive(self) -> None:
+        """Notice a death that no descriptor shows, since a child of the environment holds copies of them."""
         if self.fault is None and not self._child.process.is_alive():
-            self.bury()
+            self.read_to_end()
 
-    # -- the end ---------------------------------------------------------------------------------------------
+    # -- the worker's end ------------------------------------------------------------------------------------
 
-    def due(self, timeout: float) -> float:
-        """When the answer that it owes is late: its time begins when it has answered everything before."""
-        return self._since + timeout
+    def deadline(self, timeout: float) -> float:
+        """Return when the next answer is late: its time begins when everything before it is answered."""
+        return self._waiting_since + timeout
 
-    def give_up_waiting(self, timeout: float) -> None:
-        """End a worker that is late: were it used again, its late reply would be taken for the next one."""
-        stack = self._where_it_hangs()
-        waited = timeout or round(
-            time.monotonic() - self._since, 1
-        )  # without a time-out somebody else has watched the clock
-        self.lose(f"gave no answer within {waited:g} s", stack)
+    def time_out(self, timeout: float) -> None:
+        """End a worker that is late: were it used again, its late reply would be taken for the next one.
 
-    def lose(self, sentence: str, trace: str = "", culprits: tuple[int, ...] = ()) -> None:
-        """All its environments are gone; the process is ended, so that it writes into no row any more."""
-        asked = tuple(sorted({slot for post in self._posts for slot in _numbers(post.slots)}))
+        A time-out of 0 says that the caller has watched the clock.
+        """
+        stack = self._stack_of_hung_worker()
+        waited = timeout or round(time.monotonic() - self._waiting_since, 1)
+        self.mark_lost(f"gave no answer within {waited:g} s", stack)
+
+    def mark_lost(self, sentence: str, trace: str = "", culprits: tuple[int, ...] = ()) -> None:
+        """Note that all environments of this worker are gone, and end it, so that it writes into no row."""
+        asked = tuple(sorted({slot for post in self._unanswered for slot in slot_numbers(post.slots)}))
         self.fault = Fault(culprits or asked or self.slots, sentence, trace, self.slots)
-        self.told = False
-        self._posts.clear()
+        self.fault_reported = False
+        self._unanswered.clear()
         self.kill()
 
     def kill(self) -> None:
@@ -245,17 +266,18 @@ class WorkerHandle:
         if not reaped:
             self.child.process.kill()
 
-    def hang_up(self) -> None:
+    def ask_to_stop(self) -> None:
         """Ask the process to stop, and close the pipes to it."""
-        if self.child is None or self._hung_up:
+        if self.child is None or self._pipes_closed:
             return
-        self._hung_up = True
-        with suppress(BlockingIOError, BrokenPipeError):  # it will see the end of the pipe instead
+        self._pipes_closed = True
+        # A worker that does not read this message sees the end of the pipe.
+        with suppress(BlockingIOError, BrokenPipeError):
             os.write(self.child.requests, REQUEST.pack(0, MessageKind.CLOSE, 0, 0, 0, 0))
-        hang_up(self.child)
+        close_pipes(self.child)
 
-    def leave(self, timeout: float) -> bool:
-        """Wait until the process has ended and free what belongs to it; whether it has."""
+    def release(self, timeout: float) -> bool:
+        """Wait until the process has ended and free what belongs to it; return whether it has ended."""
         if self.child is None:
             return True
         process = self.child.process
@@ -264,52 +286,53 @@ class WorkerHandle:
             process.join(timeout)
         if process.exitcode is None:
             return False
-        kill_group(pid, reaped=True)  # what it started may have outlived it
-        self.hang_up()
+        kill_group(pid, reaped=True)  # what the worker started may have outlived it
+        self.ask_to_stop()
         process.close()
         self.child = None
         return True
 
-    def _where_it_hangs(self) -> str:
-        """The stack of a worker that does not answer, as text."""
+    def _stack_of_hung_worker(self) -> str:
+        """Return the stack of a worker that does not answer, as text (isolation.py has it write that)."""
         try:
             os.kill(self.pid, signal.SIGUSR1)
         except ProcessLookupError:
             return ""
         text, poll = b"", select.poll()
         poll.register(self._child.replies, select.POLLIN)
-        while len(text) < TEXT_LIMIT and poll.poll(STACK_WAIT_MS):  # it comes line by line
+        while len(text) < TEXT_LIMIT and poll.poll(STACK_WAIT_MS):  # the stack comes line by line
             more = os.read(self._child.replies, CHUNK)
             if not more:
                 break
             text += more
         _, found, stack = text.partition(b"Stack (most recent call first):\n")
-        return (
-            f"It was stopped here (most recent call first):\n{stack.decode(errors='replace')}"
-            if found
-            else ""
-        )
+        if not found:
+            return ""
+        return f"It was stopped here (most recent call first):\n{stack.decode(errors='replace')}"
 
-    def _obituary(self) -> str:
-        """How it died."""
+    def _describe_end(self) -> str:
+        """Return how the process ended: its exit code, its signal, or that it only closed its pipes."""
         process = self._child.process
         if process.exitcode is None:
-            process.join(1.0)
+            process.join(EXIT_WAIT_S)
         if process.exitcode is None:
             return "was lost: its worker process closed its pipes"
         if process.exitcode >= 0:
             return f"was lost: its worker process exited with code {process.exitcode}"
         number = -process.exitcode
-        name = {one.value: one.name for one in signal.Signals}.get(number, "a real-time signal")
-        return f"was lost: its worker process was killed by signal {number} ({name}{'; out of memory?' if name == 'SIGKILL' else ''})"
+        name = {known.value: known.name for known in signal.Signals}.get(number, "a real-time signal")
+        if name == "SIGKILL":
+            name += "; out of memory?"
+        return f"was lost: its worker process was killed by signal {number} ({name})"
 
 
-def _numbers(slots: Slots) -> tuple[int, ...]:
-    return (
-        tuple(range(slots.start, slots.stop)) if isinstance(slots, slice) else tuple(np.sort(slots).tolist())
-    )
+def slot_numbers(slots: Slots) -> tuple[int, ...]:
+    """Return the slots as sorted numbers."""
+    if isinstance(slots, slice):
+        return tuple(range(slots.start, slots.stop))
+    return tuple(np.sort(slots).tolist())
 
 
-def milliseconds(deadline: float) -> int:
-    """From now until then, as poll likes it."""
+def milliseconds_until(deadline: float) -> int:
+    """Return the time from now until the deadline, in the range that poll takes."""
     return min(max(0, math.ceil((deadline - time.monotonic()) * 1000)), 2**31 - 1)

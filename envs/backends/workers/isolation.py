@@ -1,6 +1,4 @@
-"""What a worker is not: interactive, threaded, logging, trusted with secrets, or longer-lived than its
-trainer.
-"""
+"""What sets a worker process apart: no terminal, one thread, no secrets, and it ends with its trainer."""
 
 from __future__ import annotations
 
@@ -30,31 +28,27 @@ _SECRET_STARTS = ("AWS_",)
 _SECRET_NAMES = ("SSH_AUTH_SOCK",)
 
 trainer_ends: set[int] = set()
-"""Descriptors of this process that a forked worker must not keep: a copy of a pipe's end would hide the death
-of the one who holds it.
-"""
+"""Descriptors that a forked worker must close: a copy of a pipe's end would hide the death of its owner."""
 
 
-class _Place:
-    """Knows whether this process is a worker."""
+class _ThisProcess:
+    """What is known of this process."""
 
-    inside = False
+    is_worker = False
 
 
 def inside_worker() -> bool:
-    """Whether this process is itself a worker, where no further workers may be started."""
-    return _Place.inside
+    """Return whether this process is itself a worker, where no further workers may be started."""
+    return _ThisProcess.is_worker
 
 
 def secret_variables() -> list[str]:
-    """The environment variables whose names say that an environment, which is anybody's code, should not see
-    them.
-    """
+    """Return the environment variables that an environment, which may be any code, should not see."""
     return [name for name in os.environ if is_secret(name)]
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable of this name holds something to log in with."""
+    """Return whether a variable of this name may hold something to log in with."""
     words = name.upper().replace("-", "_").split("_")
     return (
         any(word.removesuffix("S") in _SECRET_WORDS for word in words)
@@ -64,31 +58,35 @@ def is_secret(name: str) -> bool:
     )
 
 
-def isolate(own: Iterable[int], tells_where: int, dies_with_parent: bool) -> None:
-    """Make this process a worker that keeps only these descriptors of the trainer's; asked by SIGUSR1 it
-    writes its stack to `tells_where`.
+def isolate(own: Iterable[int], stack_file: int, dies_with_parent: bool) -> None:
+    """Make this process a worker, which has only its `own` of the trainer's descriptors.
+
+    On SIGUSR1 the worker writes its stack to the descriptor `stack_file`.
     """
-    _Place.inside = True
-    # They reach the whole group; the trainer decides when its workers stop, after its checkpoint.
+    _ThisProcess.is_worker = True
+    # Signals that end a run reach the whole group; the trainer decides when its workers stop, after its
+    # checkpoint.
     for number in ENDINGS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    # An environment reads no terminal, sees no secrets, and logs no run.
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
     for name in secret_variables():
         del os.environ[name]
     os.environ.update(SINGLE_THREAD, WANDB_MODE="disabled")
+    # A forked worker has copies of the trainer's ends of the pipes to the other workers.
     for descriptor in trainer_ends - set(own):
         os.close(descriptor)
     trainer_ends.clear()
-    # After a deadline the trainer asks a hung worker where it is; this answer works even while the GIL is
-    # held.
+    # After a deadline the trainer asks a hung worker for its stack; faulthandler answers even while the GIL
+    # is held.
     if hasattr(faulthandler, "register"):
-        faulthandler.register(signal.SIGUSR1, file=tells_where, all_threads=False)
-    if hasattr(
-        os, "SCHED_BATCH"
-    ):  # or each worker, woken by its request, would interrupt the trainer that is still writing the others'
+        faulthandler.register(signal.SIGUSR1, file=stack_file, all_threads=False)
+    # Otherwise each worker, woken by its request, would interrupt the trainer, which still writes the
+    # requests of the others.
+    if hasattr(os, "SCHED_BATCH"):
         with suppress(PermissionError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     if dies_with_parent:
@@ -97,8 +95,9 @@ def isolate(own: Iterable[int], tells_where: int, dies_with_parent: bool) -> Non
 
 
 def _die_with_parent() -> None:
-    """Let the kernel kill this process when the trainer dies, even while it hangs; otherwise the end of the
-    pipe stops it.
+    """Let the kernel kill this process when the trainer dies, even while it hangs.
+
+    On other systems than Linux the end of the pipe stops a worker, as soon as it reads its next request.
     """
     # A forkserver's child holds a copy of the pipe by which the forkserver, its parent for the kernel,
     # notices the trainer's death.
@@ -109,20 +108,21 @@ def _die_with_parent() -> None:
         server._forkserver_alive_fd = None
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The trainer may have died before the kernel knew which process to watch.
     trainer = multiprocessing.parent_process()
-    if trainer is not None and not trainer.is_alive():  # it died before the kernel knew whom to watch
+    if trainer is not None and not trainer.is_alive():
         os._exit(1)
 
 
 def _lead_a_group() -> None:
-    """Be a process group of one's own, so that what an environment starts is killed together with its worker.
+    """Lead a process group of its own, so that what an environment starts is killed together with its worker.
 
     No session of its own: Linux would then weigh its share of a core against the trainer's whole session. And
-    only where the kernel watches over the worker: otherwise a SIGKILL to the trainer's group must reach it.
+    only where the kernel ends the worker with its trainer: otherwise a SIGKILL to the trainer's group must
+    reach it.
     """
-    signal.signal(
-        signal.SIGTTOU, signal.SIG_IGN
-    )  # a background group may write to the terminal, whatever `stty tostop` says
+    # A background group may write to the terminal, whatever `stty tostop` says.
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     with suppress(OSError):
         os.setpgid(0, 0)
 
@@ -130,8 +130,8 @@ def _lead_a_group() -> None:
 def kill_group(pid: int, *, reaped: bool) -> None:
     """End whatever is left of the group that a worker led.
 
-    Where nobody holds the number of a worker that has been `reaped`, somebody else may have it by now; a
-    group of that number without a process of that number is what the worker left behind.
+    After a worker has been `reaped` another process may have its number. A group of that number without a
+    process of that number is what the worker left behind.
     """
     with suppress(ProcessLookupError, PermissionError):
         if not (reaped and psutil.pid_exists(pid)):

@@ -1,6 +1,4 @@
-"""How worker processes are started: the start method, the limits, what a child must not see or re-import, and
-the two pipes to it.
-"""
+"""How worker processes are started: the start method, the limits, what a child inherits, and its two pipes."""
 
 from __future__ import annotations
 
@@ -12,14 +10,14 @@ import signal
 import sys
 import threading
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -33,15 +31,11 @@ PRELOADED = ["envs.backends.workers.worker", "envs.parallel_env_manager"]
 FILES_PER_WORKER = 4
 SPARE_FILES = 24
 RUN_FILES = 12
-"""What a run opens between the look at its config and the start of its second set of workers: its record, its
-memory, the helpers' pipes.
-"""
+"""Files that a run opens after its config is checked: its record, its memory, the pipes of the helpers."""
 HELPERS = 3
-"""The forkserver, the resource tracker, and a thread that watches over the forkserver while workers are
-started.
-"""
+"""The forkserver, the resource tracker, and the thread that watches the forkserver while workers are started."""
 START_WAIT_S = 120.0
-"""How long the forkserver may take at least, to import and then to fork every worker."""
+"""The least time that the forkserver has to import the project and to fork every worker."""
 ROOT = str(Path(__file__).resolve().parents[3])
 MIB = 1 << 20
 
@@ -58,8 +52,8 @@ class Child:
     replies: int
 
 
-def resolve(chosen: StartMethod) -> str:
-    """The name of a start method that this system has."""
+def start_method_name(chosen: StartMethod) -> str:
+    """Return the name of a start method that this system has; auto is forkserver or else spawn."""
     known = multiprocessing.get_all_start_methods()
     if chosen is StartMethod.auto:
         return "forkserver" if "forkserver" in known else "spawn"
@@ -69,20 +63,20 @@ def resolve(chosen: StartMethod) -> str:
         )
     if chosen is StartMethod.fork and threading.active_count() > 1:
         _log.warning(
-            "start_method=fork beside %d other threads: a lock that one of them holds stays locked in the worker.",
+            "start_method=fork beside %d other threads: "
+            "a lock that one of them holds stays locked in the worker.",
             threading.active_count() - 1,
         )
     return chosen.value
 
 
-# -- limits, looked at before the first process --------------------------------------------------------------
+# -- limits, checked before the first process is started -----------------------------------------------------
 
 
 def check_startable(num_workers: int, *, twice: bool = False) -> None:
-    """Refuse in one sentence what would fail half-way: workers inside workers, too few file descriptors, too
-    few processes.
+    """Refuse what would fail half-way: workers inside workers, too few file descriptors, too few processes.
 
-    `twice`: so many workers will train, and as many others evaluate.
+    `twice`: so many workers train, and as many others evaluate.
     """
     if isolation.inside_worker():
         raise BackendError(
@@ -93,69 +87,79 @@ def check_startable(num_workers: int, *, twice: bool = False) -> None:
         raise BackendError(
             "This is a daemonic child process, which cannot start worker processes: use backend=serial here."
         )
-    spent = len(os.listdir("/dev/fd")) + SPARE_FILES + (RUN_FILES if twice else 0)
-    _check("open files", "-n", resource.RLIMIT_NOFILE, num_workers, spent, FILES_PER_WORKER, twice)
-    if os.geteuid() != 0:  # root may start as many as it likes
-        _check(
-            "processes",
-            "-u",
-            resource.RLIMIT_NPROC,
-            num_workers,
-            lambda: _tasks_of(os.getuid()) + HELPERS,
-            1,
-            twice,
-        )
+    workers = f"{num_workers} worker processes"
+    if twice:
+        workers += f" to train and {num_workers} to evaluate"
+    sets = 2 if twice else 1
+    used_files = len(os.listdir("/dev/fd")) + SPARE_FILES
+    if twice:
+        used_files += RUN_FILES
+    open_files = _Limit("open files", "-n", resource.RLIMIT_NOFILE)
+    _check_limit(open_files, used_files, num_workers, FILES_PER_WORKER * sets, workers)
+    processes = _Limit("processes", "-u", resource.RLIMIT_NPROC)
+    if (
+        os.geteuid() != 0 and processes.allowed() != resource.RLIM_INFINITY
+    ):  # root may start as many as it likes
+        _check_limit(processes, _tasks_of(os.getuid()) + HELPERS, num_workers, sets, workers)
 
 
-def _check(
-    what: str, flag: str, limit: int, num_workers: int, spent: Any, per_worker: int, twice: bool
-) -> None:
-    allowed = resource.getrlimit(limit)[0]
-    if allowed == resource.RLIM_INFINITY:
+class _Limit(NamedTuple):
+    """A limit of the system on what a process, or a user, may have."""
+
+    name: str
+    flag: str
+    """The option of `ulimit` that raises it."""
+    number: int
+
+    def allowed(self) -> int:
+        """Return the limit that holds now."""
+        return resource.getrlimit(self.number)[0]
+
+
+def _check_limit(limit: _Limit, used: int, num_workers: int, per_worker: int, workers: str) -> None:
+    """Refuse workers that would need more than the limit allows; `workers` names them in the message."""
+    allowed = limit.allowed()
+    needed = used + per_worker * num_workers
+    if allowed == resource.RLIM_INFINITY or needed <= allowed:
         return
-    spent = spent() if callable(spent) else spent
-    each = 2 * per_worker if twice else per_worker
-    needed = spent + each * num_workers
-    if needed > allowed:
-        who = f"{num_workers} worker processes" + (
-            f" to train and {num_workers} to evaluate" if twice else ""
-        )
-        fewer = (allowed - spent) // each
-        instead = (
-            f"use fewer workers (num_parallel_workers={fewer})"
-            if fewer >= 1
-            else "step in this process (backend=serial)"
-        )
-        raise BackendError(
-            f"{who} need {needed} {what}, but only {allowed} are allowed: run `ulimit {flag} {needed}` before, or {instead}."
-        )
-
-
-def _tasks_of(user: int) -> int:
-    """Threads of all processes of a user, which is what the limit on processes counts."""
-    found = psutil.process_iter(["uids", "num_threads"])
-    return sum(
-        one.info["num_threads"] or 0 for one in found if one.info["uids"] and one.info["uids"].real == user
+    fewer = (allowed - used) // per_worker
+    if fewer >= 1:
+        instead = f"use fewer workers (num_parallel_workers={fewer})"
+    else:
+        instead = "step in this process (backend=serial)"
+    raise BackendError(
+        f"{workers} need {needed} {limit.name}, but only {allowed} are allowed: "
+        f"run `ulimit {limit.flag} {needed}` before, or {instead}."
     )
 
 
+def _tasks_of(user: int) -> int:
+    """Return the number of threads of a user's processes, which is what the limit on processes counts."""
+    infos = [process.info for process in psutil.process_iter(["uids", "num_threads"])]
+    return sum(info["num_threads"] or 0 for info in infos if info["uids"] and info["uids"].real == user)
+
+
 def check_memory(num_bytes: int, num_slots: int) -> None:
-    """Refuse in one sentence rows that do not fit: reserving them would have the system end some process,
-    perhaps this one.
-    """
-    needed = f"The rows of {num_slots} slots need {-(-num_bytes // MIB)} MiB of memory"
+    """Refuse rows that do not fit: the system would end some process for them, perhaps this one."""
+    needed = f"The rows of {num_slots} slots need {_mebibytes(num_bytes)} MiB of memory"
     free = available_memory()
     if num_bytes > free:
         raise BackendError(
             f"{needed}, but only {free // MIB} MiB are free: use fewer slots or smaller observations."
         )
     allowed = resource.getrlimit(resource.RLIMIT_AS)[0]
-    spent = psutil.Process().memory_info().vms
-    if allowed != resource.RLIM_INFINITY and spent + num_bytes > allowed:
+    used = psutil.Process().memory_info().vms
+    if allowed != resource.RLIM_INFINITY and used + num_bytes > allowed:
         raise BackendError(
-            f"{needed}, {-(-(spent + num_bytes) // MIB)} MiB with what this process has, but only {allowed // MIB} MiB of addresses are allowed: "
+            f"{needed}, {_mebibytes(used + num_bytes)} MiB with what this process has, "
+            f"but only {allowed // MIB} MiB of addresses are allowed: "
             f"run `ulimit -v unlimited` before, or use fewer slots."
         )
+
+
+def _mebibytes(num_bytes: int) -> int:
+    """Return the number of MiB, rounded up."""
+    return -(-num_bytes // MIB)
 
 
 # -- starting ------------------------------------------------------------------------------------------------
@@ -164,16 +168,21 @@ def check_memory(num_bytes: int, num_slots: int) -> None:
 def start_children(
     method: str, numbers: Sequence[int], memory: int, timeout: float
 ) -> Generator[Child, None, None]:
-    """Start these workers, one by one: they are then importing and building side by side. An `EOFError` if
-    the forkserver does not answer.
+    """Start these workers one by one; each imports while the next ones are started.
+
+    An `EOFError` says that the forkserver has died or did not answer in time.
     """
     context = multiprocessing.get_context(method)
-    with _prepared(method), _watched(max(timeout, START_WAIT_S)) if method == "forkserver" else nullcontext():
+    with ExitStack() as stack:
+        stack.enter_context(_prepared(method))
+        if method == "forkserver":
+            stack.enter_context(_server_watched(max(timeout, START_WAIT_S)))
         for number in numbers:
             yield _start_child(context, method, number, memory)
 
 
 def _start_child(context: BaseContext, method: str, number: int, memory: int) -> Child:
+    # Our own ends of the two pipes do not block: the trainer waits with poll only.
     requests_out, requests_in = os.pipe()
     replies_out, replies_in = os.pipe()
     os.set_blocking(requests_in, False)
@@ -182,23 +191,24 @@ def _start_child(context: BaseContext, method: str, number: int, memory: int) ->
     # The kernel counts as the parent the *thread* that forked: one that ends early would take its workers
     # along.
     lasting = method == "forkserver" or threading.current_thread() is threading.main_thread()
-    link = worker.Link(memory, requests_out, replies_in)
+    descriptors = worker.WorkerDescriptors(memory, requests_out, replies_in)
     process: Any = context.Process(  # pyright: ignore[reportAttributeAccessIssue]
-        target=worker.main, args=(link, lasting), daemon=True, name=f"worker-{number}"
+        target=worker.worker_main, args=(descriptors, lasting), daemon=True, name=f"worker-{number}"
     )
     child = Child(process, requests_in, replies_out)
     try:
         process.start()
     except BaseException:
-        hang_up(child)
+        close_pipes(child)
         raise
     finally:
+        # With the worker's ends open in the trainer too, the end of the worker would not end the pipes.
         os.close(requests_out)
         os.close(replies_in)
     return child
 
 
-def hang_up(child: Child) -> None:
+def close_pipes(child: Child) -> None:
     """Close the trainer's ends of the pipes; a worker that waits for requests then ends."""
     for descriptor in (child.requests, child.replies):
         isolation.trainer_ends.discard(descriptor)
@@ -207,46 +217,49 @@ def hang_up(child: Child) -> None:
 
 @contextmanager
 def _prepared(method: str) -> Iterator[None]:
-    """What children inherit or are told at their start, for the time of starting them."""
+    """Set what children inherit at their start, for the time of starting them."""
     if method != "fork":
         resource_tracker.ensure_running()  # before the signals are blocked: its start unblocks them
-    with _starting:
-        # The forkserver and the workers keep this mask: a scheduler's SIGTERM to the whole group must leave
-        # the trainer its workers.
+    with _starting, ExitStack() as stack:
+        # The forkserver and the workers inherit this mask: a scheduler's SIGTERM to the whole group must
+        # leave the trainer its workers.
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
-        script = sys.modules["__main__"]
-        if method != "fork":  # or every child would run the user's script again, guarded or not
+        stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, unblocked)
+        # With the real __main__ every child would run the user's script again, guarded or not.
+        stack.callback(sys.modules.__setitem__, "__main__", sys.modules["__main__"])
+        if method != "fork":
             sys.modules["__main__"] = ModuleType("__main__")
-        try:
-            if method == "forkserver":
-                forkserver.set_forkserver_preload(PRELOADED)
-                with nullcontext() if wake_server() else _inheritable_environment():
-                    forkserver.ensure_running()
-            with _inheritable_environment() if method == "spawn" else nullcontext():
-                yield
-        finally:
-            sys.modules["__main__"] = script
-            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+        if method == "forkserver":
+            forkserver.set_forkserver_preload(PRELOADED)
+            # A forkserver that runs has its environment already.
+            with nullcontext() if resume_server() else _inheritable_environment():
+                forkserver.ensure_running()
+        elif method == "spawn":
+            stack.enter_context(_inheritable_environment())
+        yield
+
+
+# -- the forkserver ------------------------------------------------------------------------------------------
 
 
 def _server() -> psutil.Process | None:
-    """The forkserver, if it runs."""
+    """Return the forkserver, if it runs."""
     pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
+    if pid is None:
+        return None
     with suppress(psutil.NoSuchProcess):
-        found = None if pid is None else psutil.Process(pid)
-        if (
-            found is not None and found.status() != psutil.STATUS_ZOMBIE
-        ):  # nobody waits for it until the next is to be started
-            return found
+        server = psutil.Process(pid)
+        # A dead forkserver stays a zombie until multiprocessing starts the next one.
+        if server.status() != psutil.STATUS_ZOMBIE:
+            return server
     return None
 
 
-def wake_server() -> bool:
-    """Whether the forkserver runs, which then has its environment; so that restarts in mid-run leave the
-    trainer's alone.
+def resume_server() -> bool:
+    """Let a stopped forkserver go on; return whether there is one.
 
-    One that somebody has stopped starts no worker and tells of no end of one: it is to go on, since with it
-    all its workers would end.
+    A stopped forkserver starts no worker and reports the end of none. It must not be replaced: all its
+    workers would end with it.
     """
     server = _server()
     with suppress(psutil.NoSuchProcess):
@@ -256,9 +269,10 @@ def wake_server() -> bool:
 
 
 @contextmanager
-def _watched(timeout: float) -> Iterator[None]:
-    """A forkserver that is not done with its work in here by then is ended: whoever waits for its answer,
-    deaf to signals, reads its end.
+def _server_watched(timeout: float) -> Iterator[None]:
+    """End a forkserver that takes too long.
+
+    The trainer waits for its answer with all signals blocked: only the end of the forkserver can wake it.
     """
     timer = threading.Timer(min(timeout, threading.TIMEOUT_MAX), _end_server)
     timer.start()
@@ -278,18 +292,17 @@ def _end_server() -> None:
 
 @contextmanager
 def _inheritable_environment() -> Iterator[None]:
-    """The environment variables of a new process: ours without secrets, one thread per library, and where to
-    find this project.
-    """
+    """Set the environment variables of a new process: no secrets, one thread per library, this project's path."""
     before = dict(os.environ)
     for name in isolation.secret_variables():
         del os.environ[name]
     os.environ.update(isolation.SINGLE_THREAD)
-    # A forkserver's preloading looks at the environment, not at our sys.path.
+    # The preloading of a forkserver reads this variable, not our sys.path.
     os.environ["PYTHONPATH"] = os.pathsep.join([ROOT, *filter(None, [before.get("PYTHONPATH")])])
     try:
         yield
     finally:
+        # Only what has changed is put back, so that other variables are left alone.
         changed = {name for name in {*before, *os.environ} if before.get(name) != os.environ.get(name)}
         for name in changed:
             if name in before:

@@ -1,5 +1,7 @@
-"""The messages between trainer and workers: a fixed header each, then raw bytes; how they are written, and
-read however a pipe cuts them.
+"""The messages between trainer and workers: a header of fixed size, then raw bytes.
+
+They are read however a pipe cuts them into pieces. What the raw bytes hold is in `transport.py` (actions and
+rows) and in `answers.py` (errors and pictures).
 """
 
 from __future__ import annotations
@@ -10,42 +12,45 @@ from enum import IntEnum
 from typing import Any
 
 REQUEST = struct.Struct("<QIIIIQ")
-"""token, kind, segment (as its worker counts them), slots to step, slots to reset, bytes that follow: those
-slots as int64, their actions, the tasks of the resets, the seeds of the resets; or a pickled blueprint
+"""Token, kind, segment (as its worker counts them), slots to step, slots to reset, number of bytes that follow.
+
+A RUN is followed by the slots to step and then those to reset as int64, the actions, the tasks and the seeds
+of the resets. A BUILD is followed by a pickled blueprint.
 """
 REPLY = struct.Struct("<QIQ")
-"""token of the request, status, bytes that follow: rows, the JSON text of an error, or a picture"""
+"""Token of the request, status, number of bytes that follow: rows, the JSON text of an error, or a picture."""
 SHAPE = struct.Struct("<III")
-"""height, width and channels, before the bytes of a picture"""
+"""Height, width and channels, before the bytes of a picture."""
 CHUNK = 1 << 16
-"""What one read asks for. (A larger buffer would be mapped and unmapped by the allocator at every read, which
-costs more than the read.)
+"""What one read asks for.
+
+The allocator would map and unmap a larger buffer at every read, which costs more than the read.
 """
 TEXT_LIMIT = 60_000
-"""bytes of an error's text: it fits into a pipe, so that no worker blocks on telling it"""
+"""The most bytes of an error's text: it fits into a pipe, so that no worker blocks while it reports one."""
 
-Frame = tuple[tuple[Any, ...], bytes | bytearray]
-"""A header's fields and the bytes that follow it."""
+Message = tuple[tuple[Any, ...], bytes | bytearray]
+"""The fields of a header, and the bytes that follow it."""
 
 
 class MalformedMessage(ValueError):
-    """The other side wrote bytes that are no message, or none that was asked for."""
+    """The other side wrote bytes that are no message, or an answer that was not asked for."""
 
 
 class MessageKind(IntEnum):
-    """What is asked of a worker."""
+    """What a request asks of a worker."""
 
     STEP = 0
-    """step all slots of a segment: the bytes that follow are only their actions"""
+    """Step all slots of a segment: the bytes that follow are only their actions."""
     RUN = 1
-    """step some and reset some"""
+    """Step some slots of a segment and reset others."""
     BUILD = 2
     RENDER = 3
     CLOSE = 4
 
 
 class Status(IntEnum):
-    """How a worker answers."""
+    """What a reply carries."""
 
     DONE = 0
     RAISED = 1
@@ -53,25 +58,27 @@ class Status(IntEnum):
 
 
 def token_of(generation: int, sequence: int) -> int:
-    """The number of a request: it grows with every request, and with every new process in a worker's place."""
+    """Return the token of a request: it grows with every request, and with every new process of a worker."""
     return generation << 48 | sequence
 
 
 class MessageReader:
-    """Reads whole messages from a pipe; what has come of an unfinished one is kept for the next time."""
+    """Reads whole messages from a pipe, and stores the pieces of unfinished ones until the next read."""
 
-    def __init__(self, descriptor: int, head: struct.Struct, limit: int = 1 << 62) -> None:
-        self._descriptor, self._head, self._limit = descriptor, head, limit
+    def __init__(self, descriptor: int, header: struct.Struct, limit: int = 1 << 62) -> None:
+        self._descriptor, self._header, self._limit = descriptor, header, limit
+        # A short message whose end has not come yet.
         self._rest = b""
+        # A long message whose end has not come yet: header, body, and the part of the body to be read.
         self._fields: tuple[Any, ...] = ()
         self._body = bytearray()
         self._missing = memoryview(b"")
 
-    def receive(self) -> list[Frame]:
-        """Read once: the messages that are now complete. An `EOFError` if nobody can write any more, a
-        `ValueError` if one is beyond the limit.
+    def receive(self) -> list[Message]:
+        """Read once and return the messages that are now complete.
 
-        Where the descriptor does not block, nothing to read is no message.
+        Where the descriptor does not block, nothing to read gives no message. An `EOFError` says that the
+        other side has closed the pipe, a `MalformedMessage` that a message is longer than the limit.
         """
         if len(self._missing):
             return self._receive_more()
@@ -81,28 +88,32 @@ class MessageReader:
             return []
         if not data:
             raise EOFError
-        if self._rest:
-            data = self._rest + data
-        head, at, found = self._head, 0, list[Frame]()
-        while len(data) - at >= head.size:
-            fields = head.unpack_from(data, at)
-            length, start = fields[-1], at + head.size
+        return self._split(self._rest + data if self._rest else data)
+
+    def _split(self, data: bytes) -> list[Message]:
+        """Cut the bytes into whole messages and store what is left."""
+        header, offset, messages = self._header, 0, list[Message]()
+        while len(data) - offset >= header.size:
+            fields = header.unpack_from(data, offset)
+            length, start = fields[-1], offset + header.size
             if length > self._limit:
                 raise MalformedMessage(f"a message of {length} bytes")
             if start + length > len(data):
                 if length < CHUNK:
                     break
-                self._fields, self._body = fields, bytearray(length)  # a long one is read into its place
+                # The rest of a long message is read directly into its place.
+                self._fields, self._body = fields, bytearray(length)
                 self._body[: len(data) - start] = data[start:]
                 self._missing = memoryview(self._body)[len(data) - start :]
-                at = len(data)
+                offset = len(data)
                 break
-            found.append((fields, data[start : start + length]))
-            at = start + length
-        self._rest = data[at:]
-        return found
+            messages.append((fields, data[start : start + length]))
+            offset = start + length
+        self._rest = data[offset:]
+        return messages
 
-    def _receive_more(self) -> list[Frame]:
+    def _receive_more(self) -> list[Message]:
+        """Read on in the body of a long message."""
         try:
             count = os.readv(self._descriptor, [self._missing])
         except BlockingIOError:
@@ -114,7 +125,7 @@ class MessageReader:
 
 
 def write_whole(descriptor: int, data: bytes) -> None:
-    """Write all of it, however long that takes."""
+    """Write all of the data, however long that takes."""
     written = os.write(descriptor, data)
     while written < len(data):
         written += os.write(descriptor, memoryview(data)[written:])

@@ -1,8 +1,7 @@
-"""The pipe backend: the workers of the process backend with the rows in their messages, for what does not fit
-shared memory, and as a baseline.
+"""The pipe backend: the workers of the process backend, with the rows in their messages.
 
-With a worker per slot it is the layout that most libraries have: one process per environment, and a pipe to
-each.
+It is for rows that do not fit shared memory, and it is a baseline: with a worker per slot it has the layout
+of most libraries, one process per environment and a pipe to each.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from envs.backends.workers.transport import SentRows
 class PipeBackend(ProcessBackend):
     """Worker processes whose requests carry actions and whose replies carry rows."""
 
-    carrier = SentRows
+    transport = SentRows
 
     @property
     def description(self) -> str:

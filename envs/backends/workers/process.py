@@ -1,18 +1,22 @@
-"""The process backend: worker processes that step the slots, with the rows in shared memory and a pipe each
-way for everything else.
+"""The process backend: worker processes step the slots, with the rows in shared memory and two pipes each.
+
+What becomes of a worker that is killed:
+  1. its handle notices it, ends it for good and holds the `Fault` (handle.py, `mark_lost`);
+  2. `wait` stops waiting for it and returns the fault, once, beside the slots that are ready;
+  3. the manager (envs/manager) decides what follows and calls `restore`;
+  4. `restore` starts a new process in the same handle, which builds the environments anew;
+  5. the manager posts the trial's commands again, so that the data is that of a run without the fault.
 """
 
 from __future__ import annotations
 
-import inspect
 import select
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from multiprocessing import util
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
-import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,32 +27,26 @@ from envs.backends.base import (
     Block,
     Commands,
     Fault,
-    not_drawn,
+    Segment,
     segments_of,
 )
-from envs.backends.workers.handle import END_WAIT_S, WorkerHandle, milliseconds
-from envs.backends.workers.launch import check_memory, check_startable, resolve, start_children, wake_server
+from envs.backends.faults import render_error
+from envs.backends.workers.blueprint import Blueprint, pickled
+from envs.backends.workers.handle import END_WAIT_S, WorkerHandle, milliseconds_until
+from envs.backends.workers.launch import (
+    check_memory,
+    check_startable,
+    resume_server,
+    start_children,
+    start_method_name,
+)
 from envs.backends.workers.messages import MessageKind
+from envs.backends.workers.routing import PostedPart, SegmentRoutes, index_of
 from envs.backends.workers.transport import RowTransport, SharedRows, bytes_needed
-from envs.backends.workers.worker import Blueprint
-from envs.base import Slots
 from envs.layout import Layout
 
-LOOK_MS = 40
-"""how often a silent worker is looked after: a death that shows in no descriptor is seen by then"""
-
-
-class _Part(NamedTuple):
-    """Posted slots of one segment."""
-
-    worker: WorkerHandle
-    number: int
-    segment: int
-    """as its worker counts them"""
-    own: slice
-    """among the posted slots"""
-    whole: slice | None
-    """the segment's slots, if all of them are posted"""
+CHECK_ALIVE_MS = 40
+"""How often a silent worker is checked: a death that shows in no descriptor is noticed by then."""
 
 
 class ProcessBackend(Backend):
@@ -57,12 +55,12 @@ class ProcessBackend(Backend):
     A round is one write and one read per segment and no pickling: a request to step a whole segment is a
     header of 32 bytes, and actions and rows are in shared memory. A worker answers in order, each request by
     its token, so slots can be posted and awaited independently. (A short message through a pipe costs as much
-    as waking the worker through a futex or an eventfd, measured; what cost more was what stood around it.)
+    as waking the worker through a futex or an eventfd, measured; what cost more was the code around it.)
     """
 
     can_lag = True
     has_processes = True
-    carrier: ClassVar[type[RowTransport]] = SharedRows
+    transport: ClassVar[type[RowTransport]] = SharedRows
 
     def __init__(
         self,
@@ -73,58 +71,43 @@ class ProcessBackend(Backend):
         num_groups: int = 1,
         config: BackendConfig,
     ) -> None:
+        # Whatever can be refused is refused before the first process starts.
         check_startable(num_workers)
-        self._method = resolve(config.start_method)
+        self._method = start_method_name(config.start_method)
         self._config = config
         num_slots = blocks[-1].stop
         segments = segments_of(blocks, num_workers, num_groups)
-        sharing = {
-            number: [one for one in segments if one.worker == number]
-            for number in sorted({one.worker for one in segments})
-        }
+        by_worker = _segments_by_worker(segments)
         self._blueprints = {
-            number: _pickled(Blueprint([one.blocks for one in own], layout, num_slots, self.carrier))
-            for number, own in sharing.items()
+            number: pickled(Blueprint([part.blocks for part in own], layout, num_slots, self.transport))
+            for number, own in by_worker.items()
         }
         check_memory(bytes_needed(layout, num_slots), num_slots)
         try:
-            self._carrier = self.carrier(layout, num_slots)
+            self._transport = self.transport(layout, num_slots)
         except OSError as error:
             raise BackendError(
                 f"The shared memory for the rows of {num_slots} slots could not be reserved: {error}."
             ) from error
-        self.rows = self._carrier.rows
-        self._workers = [WorkerHandle(number, own, self._carrier) for number, own in sharing.items()]
+        self.rows = self._transport.rows
+        self._workers = [WorkerHandle(number, own, self._transport) for number, own in by_worker.items()]
+        self._routes = SegmentRoutes(segments, self._workers)
+        # Requests are numbered. A slot is ready when its worker has answered the slot's last request.
         self._sequence = 0
-        self._sequence_of = np.full(num_slots, -1, np.int64)
-        self._segments = [
-            (segment, worker, worker.segments.index(segment))
-            for segment in segments
-            for worker in self._workers
-            if segment in worker.segments
-        ]
-        self._edges = np.array([segment.start for segment in segments] + [num_slots])
-        self._latest = [-1] * len(segments)
-        """The sequence number of the last request about each segment."""
-        self._rounds: dict[tuple[int, int], Sequence[_Part]] = {}
-        for group in {segment.group for segment in segments}:
-            own = [segment for segment in segments if segment.group == group]
-            self._remember(own[0].start, own[-1].stop)
-        self._remember(0, num_slots)
+        self._sequence_of_slot = np.full(num_slots, -1, np.int64)
+        self._sequence_of_segment = [-1] * len(segments)
         # Unlike weakref.finalize, this runs before multiprocessing's own exit handler, and never in a forked
         # child.
         self._finalizer = util.Finalize(
-            self, _shut_down, (self._workers, self._carrier, config.close_timeout_s), exitpriority=100
+            self, _stop_workers, (self._workers, self._transport, config.close_timeout_s), exitpriority=100
         )
         try:
             faults = self._start(self._workers, config.construct_timeout_s)
+            if faults:
+                raise BackendError(_construction_report(self._workers))
         except BaseException:
             self.close()
             raise
-        if faults:
-            report = _construction_report(self._workers)
-            self.close()
-            raise BackendError(report)
 
     @property
     def description(self) -> str:
@@ -133,7 +116,7 @@ class ProcessBackend(Backend):
 
     @property
     def stale_answers(self) -> int:
-        """Answers that came too late or twice, and were dropped."""
+        """The number of answers that came too late or twice, and were dropped."""
         return sum(worker.stale for worker in self._workers)
 
     def processes(self) -> dict[int, tuple[int, ...]]:
@@ -146,103 +129,93 @@ class ProcessBackend(Backend):
     def close(self) -> None:
         self._finalizer()
 
-    # -- starting --------------------------------------------------------------------------------------------
+    # -- starting and restoring ------------------------------------------------------------------------------
 
     def restore(self, slots: NDArray[np.int64], timeout: float) -> list[Fault]:
-        asked = set(slots.tolist())
-        workers = [worker for worker in self._workers if asked.intersection(worker.slots)]
+        lost_slots = set(slots.tolist())
+        workers = [worker for worker in self._workers if lost_slots.intersection(worker.slots)]
         for worker in workers:
-            if worker.fault is None:
-                worker.lose("is built anew")
+            if worker.fault is None:  # the manager replaces a worker that is alive, but has grown too large
+                worker.mark_lost("is built anew")
         return self._start(workers, timeout)
 
     def _start(self, workers: Sequence[WorkerHandle], timeout: float) -> list[Fault]:
-        """Put new processes in these places, which then build their environments side by side; what went
-        wrong with that.
-        """
+        """Start new processes for these workers, which build their environments at the same time."""
         self._check_open()
-        wake_server()
+        # A worker whose old process cannot be ended gets no new one: both would write into the same rows.
+        resume_server()
         for worker in workers:
             worker.kill()
-        empty = [worker for worker in workers if worker.leave(min(END_WAIT_S, timeout))]
+        free = [worker for worker in workers if worker.release(min(END_WAIT_S, timeout))]
+        numbers = [worker.number for worker in free]
         try:
             with closing(
-                start_children(
-                    self._method, [worker.number for worker in empty], self._carrier.descriptor, timeout
-                )
+                start_children(self._method, numbers, self._transport.descriptor, timeout)
             ) as children:
-                for worker, child in zip(empty, children, strict=True):
-                    worker.occupy(child)
-        except (OSError, EOFError) as error:  # the latter from a forkserver that has died
-            for worker in empty:
+                for worker, child in zip(free, children, strict=True):
+                    worker.attach(child)
+        except (OSError, EOFError) as error:  # an EOFError comes from a forkserver that has died
+            for worker in free:
                 if worker.child is None:
                     worker.fault = Fault(worker.slots, f"could not be started: {error}", lost=worker.slots)
+        # All of them build, and only then the trainer waits.
         self._sequence += 1
-        for worker in empty:
-            worker.ask(
-                self._sequence,
-                MessageKind.BUILD,
-                0,
-                np.empty(0, np.int64),
-                self._blueprints[worker.number],
-                timeout,
-            )
-        for worker in empty:
+        no_slots = np.empty(0, np.int64)
+        for worker in free:
+            blueprint = self._blueprints[worker.number]
+            worker.send(self._sequence, MessageKind.BUILD, 0, no_slots, blueprint, timeout)
+        for worker in free:
             self._await(worker, self._sequence, timeout)
         for worker in workers:
-            worker.told = True
+            worker.fault_reported = True
         return [worker.fault for worker in workers if worker.fault is not None]
 
     # -- posting ---------------------------------------------------------------------------------------------
 
     def post(self, slots: NDArray[np.int64], commands: Commands) -> None:
         self._check_open()
-        chosen: Slots = slots
-        if slots[-1] - slots[0] == len(slots) - 1:
-            chosen = slice(int(slots[0]), int(slots[-1]) + 1)
-        carrier, timeout = self._carrier, self._config.call_timeout_s
-        carrier.publish(chosen, commands.action)
-        resets = commands.reset[chosen]
-        mixed = bool(resets.any())
-        for worker, number, segment, own, whole in self._split(slots, chosen):
-            self._sequence = self._latest[number] = sequence = self._sequence + 1
-            self._sequence_of[whole or slots[own]] = sequence
-            if whole is not None and not (mixed and resets[own].any()):
-                worker.ask(sequence, MessageKind.STEP, segment, whole, carrier.enclose(whole), timeout)
-                continue
-            fresh = resets[own]
-            steps, starts = slots[own][~fresh], slots[own][fresh]
-            order = np.concatenate([steps, starts])
-            actions = carrier.enclose(steps) if len(steps) else b""
-            body = (
-                order.tobytes() + actions + commands.task[starts].tobytes() + commands.seed[starts].tobytes()
-            )
-            worker.ask(
-                sequence, MessageKind.RUN, segment, order, body, timeout, steps=len(steps), resets=len(starts)
-            )
+        index = index_of(slots)
+        self._transport.publish(index, commands.action)
+        resets = commands.reset[index]
+        any_reset = bool(resets.any())
+        for part in self._routes.parts_of(slots, index):
+            self._sequence = sequence = self._sequence + 1
+            self._sequence_of_segment[part.number] = sequence
+            self._sequence_of_slot[part.whole or slots[part.among]] = sequence
+            if part.whole is not None and not (any_reset and resets[part.among].any()):
+                self._post_steps(part, part.whole, sequence)
+            else:
+                self._post_steps_and_resets(part, slots[part.among], resets[part.among], commands, sequence)
 
-    def _split(self, slots: NDArray[np.int64], chosen: Slots) -> Sequence[_Part]:
-        """The segments of these sorted slots."""
-        known = self._rounds.get((chosen.start, chosen.stop)) if isinstance(chosen, slice) else None
-        if known is not None:
-            return known
-        found: list[_Part] = []
-        edges = np.searchsorted(slots, self._edges).tolist()
-        for number, (first, last) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
-            if first < last:
-                segment, worker, place = self._segments[number]
-                whole = (
-                    slice(segment.start, segment.stop)
-                    if last - first == segment.stop - segment.start
-                    else None
-                )
-                found.append(_Part(worker, number, place, slice(first, last), whole))
-        return found
+    def _post_steps(self, part: PostedPart, whole: slice, sequence: int) -> None:
+        """Post the usual request: step a whole segment."""
+        actions = self._transport.enclose(whole)
+        timeout = self._config.call_timeout_s
+        part.worker.send(sequence, MessageKind.STEP, part.worker_segment, whole, actions, timeout)
 
-    def _remember(self, start: int, stop: int) -> None:
-        """All slots, or those of a group, are posted in almost every round."""
-        slots = np.arange(start, stop)
-        self._rounds[start, stop] = self._split(slots, slots)
+    def _post_steps_and_resets(
+        self,
+        part: PostedPart,
+        slots: NDArray[np.int64],
+        resets: NDArray[np.bool_],
+        commands: Commands,
+        sequence: int,
+    ) -> None:
+        """Post a request that names its slots: first those to step, then those to reset."""
+        step_slots, reset_slots = slots[~resets], slots[resets]
+        ordered = np.concatenate([step_slots, reset_slots])
+        actions = self._transport.enclose(step_slots) if len(step_slots) else b""
+        tasks, seeds = commands.task[reset_slots], commands.seed[reset_slots]
+        part.worker.send(
+            sequence,
+            MessageKind.RUN,
+            part.worker_segment,
+            ordered,
+            ordered.tobytes() + actions + tasks.tobytes() + seeds.tobytes(),
+            self._config.call_timeout_s,
+            steps=len(step_slots),
+            resets=len(reset_slots),
+        )
 
     def _check_open(self) -> None:
         if self.closing or not self._workers:
@@ -254,196 +227,161 @@ class ProcessBackend(Backend):
         self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None
     ) -> tuple[NDArray[np.int64], list[Fault]]:
         self._check_open()
-        chosen: Slots = slots
-        if slots[-1] - slots[0] == len(slots) - 1:
-            chosen = slice(int(slots[0]), int(slots[-1]) + 1)
-        parts = self._split(slots, chosen)
+        parts = self._routes.parts_of(slots, index_of(slots))
         if min_ready is not None and min_ready < len(slots):
             self._await_some(slots, parts, min_ready, timeout)
             ready = slots[self._are_ready(slots, parts)]
         else:
             # The last one asked is likely to be the last one done: by then the others need no waiting, and
             # the trainer wakes up once.
-            for worker, number, _, own, whole in reversed(parts):
-                sequence = (
-                    self._latest[number] if whole is not None else int(self._sequence_of[slots[own]].max())
-                )
-                self._await(worker, sequence, timeout)
+            for part in reversed(parts):
+                if part.whole is not None:
+                    sequence = self._sequence_of_segment[part.number]
+                else:
+                    sequence = int(self._sequence_of_slot[slots[part.among]].max())
+                self._await(part.worker, sequence, timeout)
             ready = slots
         if any(part.worker.fault is not None for part in parts):
-            return slots[self._are_ready(slots, parts)], self._tell(slots, parts)
+            return slots[self._are_ready(slots, parts)], self._report_faults(slots, parts)
         return ready, []
 
     def _await(self, worker: WorkerHandle, sequence: int, timeout: float) -> None:
-        """Read the worker's replies up to this one, or until it is lost."""
+        """Read the worker's replies up to this request, or until the worker is lost."""
+        # Most replies are there by now, and need no deadline.
         if worker.answered < sequence and worker.fault is None:
-            worker.receive()  # most are there by now, and need no deadline
+            worker.read_replies()
         while worker.answered < sequence and worker.fault is None:
             self._check_open()
-            due = worker.due(timeout)
-            if worker.listen(min(LOOK_MS, milliseconds(due))):
+            deadline = worker.deadline(timeout)
+            if worker.wait_for_reply(min(CHECK_ALIVE_MS, milliseconds_until(deadline))):
                 continue
-            worker.look_after()
-            if (
-                worker.fault is None and time.monotonic() >= due and not worker.listen(LOOK_MS)
-            ):  # a long reply comes in pieces
-                worker.give_up_waiting(timeout)
+            self._check_silent(worker, deadline, timeout)
+
+    def _check_silent(self, worker: WorkerHandle, deadline: float, timeout: float) -> None:
+        """Notice that a silent worker is dead, or end it when it is late."""
+        worker.check_alive()
+        if worker.fault is not None or time.monotonic() < deadline:
+            return
+        # A long reply comes in pieces: a worker that is still writing is not late.
+        if not worker.wait_for_reply(CHECK_ALIVE_MS):
+            worker.time_out(timeout)
 
     def _await_some(
-        self, slots: NDArray[np.int64], parts: Sequence[_Part], min_ready: int, timeout: float
+        self, slots: NDArray[np.int64], parts: Sequence[PostedPart], min_ready: int, timeout: float
     ) -> None:
-        """Read whatever replies come, until so many of these slots have theirs, or one is lost."""
+        """Read the replies that come, until so many of these slots have theirs, or a worker is lost."""
         workers = list({part.worker.number: part.worker for part in parts}.values())
-        patience = 0
+        patience_ms = 0
         while True:
             self._check_open()
-            self._listen_to(workers, patience)
+            self._read_ready(workers, patience_ms)
             ready = self._are_ready(slots, parts)
             if any(worker.fault is not None for worker in workers) or np.count_nonzero(ready) >= min_ready:
                 return
-            late = [part.worker for part in parts if not ready[part.own].all()]
-            patience = min(LOOK_MS, milliseconds(min(worker.due(timeout) for worker in late)))
+            late = [part.worker for part in parts if not ready[part.among].all()]
+            first_deadline = min(worker.deadline(timeout) for worker in late)
+            patience_ms = min(CHECK_ALIVE_MS, milliseconds_until(first_deadline))
             for worker in late:
-                worker.look_after()
-                if (
-                    worker.fault is None
-                    and worker.due(timeout) <= time.monotonic()
-                    and not worker.listen(LOOK_MS)
-                ):
-                    worker.give_up_waiting(timeout)
+                self._check_silent(worker, worker.deadline(timeout), timeout)
 
-    def _listen_to(self, workers: Sequence[WorkerHandle], patience_ms: int) -> None:
-        poll, owner = select.poll(), dict[int, WorkerHandle]()
+    def _read_ready(self, workers: Sequence[WorkerHandle], patience_ms: int) -> None:
+        """Wait for a sign of any of these workers, and read from all that gave one."""
+        poll, worker_of = select.poll(), dict[int, WorkerHandle]()
         for worker in workers:
             if worker.fault is None and worker.child is not None:
                 for descriptor in (worker.child.replies, worker.child.process.sentinel):
-                    owner[descriptor] = worker
+                    worker_of[descriptor] = worker
                     poll.register(descriptor, select.POLLIN)
-        for worker in {
-            owner[descriptor].number: owner[descriptor] for descriptor, _ in poll.poll(patience_ms)
-        }.values():
+        signs = [worker_of[descriptor] for descriptor, _ in poll.poll(patience_ms)]
+        for worker in {worker.number: worker for worker in signs}.values():
             if worker.fault is None:
-                worker.listen(0)
+                worker.wait_for_reply(0)
 
-    def _are_ready(self, slots: NDArray[np.int64], parts: Sequence[_Part]) -> NDArray[np.bool_]:
-        """Which of these posted slots have their rows."""
+    def _are_ready(self, slots: NDArray[np.int64], parts: Sequence[PostedPart]) -> NDArray[np.bool_]:
+        """Return which of these posted slots have their rows."""
         ready = np.zeros(len(slots), np.bool_)
         for part in parts:
             if part.worker.fault is None:
-                ready[part.own] = self._sequence_of[slots[part.own]] <= part.worker.answered
+                ready[part.among] = self._sequence_of_slot[slots[part.among]] <= part.worker.answered
         return ready
 
-    def _tell(self, slots: NDArray[np.int64], parts: Sequence[_Part]) -> list[Fault]:
-        """The faults that touch these slots; one that was told before is told again of these alone."""
-        told: dict[int, Fault] = {}
-        for part in parts:
-            worker, fault = part.worker, part.worker.fault
-            if fault is None or worker.number in told:
+    def _report_faults(self, slots: NDArray[np.int64], parts: Sequence[PostedPart]) -> list[Fault]:
+        """Return the faults that touch these slots, one for each lost worker."""
+        faults: dict[int, Fault] = {}
+        for worker in {part.worker.number: part.worker for part in parts}.values():
+            fault = worker.fault
+            if fault is None:
                 continue
-            if worker.told:
-                asked = [other for one in parts if one.worker is worker for other in slots[one.own].tolist()]
+            if worker.fault_reported:
+                # Posted without a restore: the same fault again, but of the slots that are asked for now.
+                asked = [slots[part.among].tolist() for part in parts if part.worker is worker]
                 fault = Fault(
-                    tuple(asked),
+                    tuple(slot for part_slots in asked for slot in part_slots),
                     f"{fault.sentence} (before, and was not built anew)",
                     fault.traceback,
                     worker.slots,
                 )
-            worker.told = True
-            told[worker.number] = fault
-        return list(told.values())
+            worker.fault_reported = True
+            faults[worker.number] = fault
+        return list(faults.values())
 
     def render(self, slot: int, timeout: float) -> NDArray[np.uint8]:
         self._check_open()
-        one = np.array([slot])
-        (part,) = self._split(one, one)
+        slots = np.array([slot])
+        (part,) = self._routes.parts_of(slots, slots)
         worker = part.worker
         self._sequence += 1
         worker.picture = None
-        worker.ask(self._sequence, MessageKind.RENDER, part.segment, one, one.tobytes(), timeout)
+        worker.send(self._sequence, MessageKind.RENDER, part.worker_segment, slots, slots.tobytes(), timeout)
         self._await(worker, self._sequence, timeout)
         picture, worker.picture = worker.picture, None
         if worker.fault is not None or picture is None:
             picture = worker.fault or Fault((slot,), "drew none")
         if isinstance(picture, Fault):
-            raise not_drawn(slot, picture, lost=worker.fault is not None)
+            raise render_error(slot, picture, lost=worker.fault is not None)
         return picture
 
 
+def _segments_by_worker(segments: Sequence[Segment]) -> dict[int, list[Segment]]:
+    """Return the segments of each worker, in the order of the workers."""
+    by_worker: dict[int, list[Segment]] = {}
+    for segment in sorted(segments, key=lambda segment: segment.worker):
+        by_worker.setdefault(segment.worker, []).append(segment)
+    return by_worker
+
+
 def _construction_report(workers: Sequence[WorkerHandle]) -> str:
-    """What went wrong in which workers, each thing once, with its first traceback."""
-    report: list[str] = []
+    """Return each failure to build once, with the workers that had it and its first traceback."""
+    lines: list[str] = []
     failed = [(worker, worker.fault) for worker in workers if worker.fault is not None]
     for sentence in dict.fromkeys(fault.sentence for _, fault in failed):
         alike = [(worker, fault) for worker, fault in failed if fault.sentence == sentence]
         slots = [slot for worker, _ in alike for slot in worker.slots]
-        numbers = [str(worker.number) for worker, _ in alike]
-        who, their = (
-            (f"Worker {numbers[0]}", "its")
-            if len(numbers) == 1
-            else (f"Workers {', '.join(numbers)}", "their")
-        )
-        report.append(
-            f"{who} (slots {min(slots)} to {max(slots)}) could not build {their} environments: {sentence}"
-        )
-        report += [alike[0][1].traceback.rstrip()] if alike[0][1].traceback else []
-    return "\n".join(report)
+        numbers = ", ".join(str(worker.number) for worker, _ in alike)
+        where = f"(slots {min(slots)} to {max(slots)})"
+        if len(alike) == 1:
+            lines.append(f"Worker {numbers} {where} could not build its environments: {sentence}")
+        else:
+            lines.append(f"Workers {numbers} {where} could not build their environments: {sentence}")
+        first_traceback = alike[0][1].traceback
+        if first_traceback:
+            lines.append(first_traceback.rstrip())
+    return "\n".join(lines)
 
 
-def _shut_down(workers: list[WorkerHandle], carrier: RowTransport, timeout: float) -> None:
-    """Ask every worker to stop, wait for all of them until one common deadline, kill the rest, and close
-    every descriptor.
-    """
+def _stop_workers(workers: list[WorkerHandle], transport: RowTransport, timeout: float) -> None:
+    """Ask every worker to stop, wait for all until one common deadline, kill the rest, close every descriptor."""
     deadline = time.monotonic() + timeout
     for worker in workers:
-        worker.hang_up()
+        worker.ask_to_stop()
     try:
         for worker in workers:
-            worker.leave(max(0.0, deadline - time.monotonic()))
-    finally:  # also after a second Ctrl-C: else multiprocessing's exit handler would wait for the hung ones for ever
+            worker.release(max(0.0, deadline - time.monotonic()))
+    finally:
+        # Also after a second Ctrl-C: else multiprocessing's exit handler would wait for hung workers for ever.
         for worker in workers:
             worker.kill()
         for worker in workers:
-            worker.leave(END_WAIT_S)
+            worker.release(END_WAIT_S)
         workers.clear()
-        carrier.close()
-
-
-def _pickled(blueprint: Blueprint) -> bytes:
-    """The blueprint for a worker; what cannot be sent is named."""
-    try:
-        return cloudpickle.dumps(blueprint)
-    except Exception as error:
-        factories = (block.factory for blocks in blueprint.segments for block in blocks)
-        where, reason = next(
-            (found for factory in factories for found in _culprits(factory, "factory", 5)),
-            ("the environments", error),
-        )
-        raise BackendError(
-            f"The environments cannot be sent to worker processes: {where} cannot be pickled ({reason})."
-        ) from error
-
-
-def _culprits(value: Any, name: str, depth: int) -> Iterator[tuple[str, Exception]]:
-    """(name, reason) of the innermost part of a value that cannot be pickled."""
-    try:
-        cloudpickle.dumps(value)
-    except Exception as error:  # noqa: BLE001 - pickling runs code of the object that is pickled
-        parts: dict[str, Any] = {
-            f"{name}.{key}": part for key, part in getattr(value, "__dict__", {}).items()
-        }
-        if inspect.isfunction(value):
-            captured = inspect.getclosurevars(value)
-            parts = {
-                f"{key} (used by {value.__qualname__})": part
-                for key, part in {**captured.globals, **captured.nonlocals}.items()
-            }
-        elif isinstance(value, dict):
-            parts = {f"{name}[{key!r}]": part for key, part in value.items()}
-        elif isinstance(value, (list, tuple)):
-            parts = {f"{name}[{index}]": part for index, part in enumerate(value)}
-        inner = (
-            (found for key, part in parts.items() for found in _culprits(part, key, depth - 1))
-            if depth
-            else iter(())
-        )
-        yield next(inner, (f"{name} (a {type(value).__name__})", error))
+        transport.close()

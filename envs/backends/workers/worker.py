@@ -1,12 +1,10 @@
-"""What runs in a worker process: shard hosts, told what to do through one pipe, answering through another.
+"""What runs in a worker process: shard hosts that read requests from one pipe and answer through another.
 
-The messages are those of `frames.py`; actions and rows travel as the blueprint's carrier says. The trainer
-never unpickles what a worker wrote, since unpickling runs whatever the bytes say.
+The messages are those of messages.py; actions and rows travel as the blueprint's transport has it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import sys
@@ -20,28 +18,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import Block, ShardHost, shorten
+from envs.backends.shard_host import ShardHost
+from envs.backends.workers.answers import describe_error, pack_picture
+from envs.backends.workers.blueprint import Blueprint
 from envs.backends.workers.isolation import isolate
 from envs.backends.workers.messages import (
     REPLY,
     REQUEST,
-    SHAPE,
-    TEXT_LIMIT,
-    Frame,
+    Message,
     MessageKind,
     MessageReader,
     Status,
     write_whole,
 )
-from envs.backends.workers.transport import RowTransport
-from envs.base import SlotError
-from envs.layout import Layout
 
 
 @dataclass(frozen=True)
-class Link:
-    """The worker's descriptors: shared memory (or -1), requests, replies. Under forkserver and spawn they are
-    sent along when it is started.
+class WorkerDescriptors:
+    """The descriptors that a worker has from the trainer: shared memory (or -1), requests, replies.
+
+    Under forkserver and spawn they are sent to the worker while it is started.
     """
 
     memory: int
@@ -49,70 +45,57 @@ class Link:
     replies: int
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _received, tuple(
-            reduction.DupFd(one) if one >= 0 else None for one in (self.memory, self.requests, self.replies)
+        descriptors = (self.memory, self.requests, self.replies)
+        return _received_descriptors, tuple(
+            reduction.DupFd(descriptor) if descriptor >= 0 else None for descriptor in descriptors
         )
 
 
-def _received(*handles: Any) -> Link:
-    return Link(*(-1 if handle is None else handle.detach() for handle in handles))
+def _received_descriptors(*handles: Any) -> WorkerDescriptors:
+    return WorkerDescriptors(*(-1 if handle is None else handle.detach() for handle in handles))
 
 
-@dataclass(frozen=True)
-class Blueprint:
-    """What a worker builds: the blocks of each of its segments, in rows of all `num_slots`."""
-
-    segments: list[tuple[Block, ...]]
-    layout: Layout
-    num_slots: int
-    carrier: type[RowTransport]
-
-
-class Hosts:
-    """A worker's environments, a host for each of its segments."""
+class WorkerHosts:
+    """The environments of a worker: a shard host for each of its segments."""
 
     def __init__(self, blueprint: Blueprint, memory: int) -> None:
-        self._carrier = blueprint.carrier(blueprint.layout, blueprint.num_slots, memory)
+        self._transport = blueprint.transport(blueprint.layout, blueprint.num_slots, memory)
         self._task_dim = blueprint.layout.spec.task_dim
         self._hosts: list[ShardHost] = []
-        self._whole: list[slice] = []
-        self._everyone: list[NDArray[np.int64]] = []
+        # All slots of each segment, as a slice and as numbers, ready for the usual request.
+        self._whole_segments: list[slice] = []
+        self._all_slots: list[NDArray[np.int64]] = []
         for blocks in blueprint.segments:
-            self._hosts.append(ShardHost(blocks, blueprint.layout, self._carrier.rows))
-            self._whole.append(slice(blocks[0].start, blocks[-1].stop))
-            self._everyone.append(np.arange(blocks[0].start, blocks[-1].stop))
+            self._hosts.append(ShardHost(blocks, blueprint.layout, self._transport.rows))
+            self._whole_segments.append(slice(blocks[0].start, blocks[-1].stop))
+            self._all_slots.append(np.arange(blocks[0].start, blocks[-1].stop))
 
     def step(self, segment: int, actions: bytes | bytearray) -> bytes:
-        """Step all slots of a segment; what the reply carries of their rows."""
-        whole = self._whole[segment]
-        self._hosts[segment].step(self._everyone[segment], self._carrier.actions(whole, actions))
-        return self._carrier.pack(whole)
+        """Step all slots of a segment; return what the reply carries of their rows."""
+        whole = self._whole_segments[segment]
+        self._hosts[segment].step(self._all_slots[segment], self._transport.actions(whole, actions))
+        return self._transport.pack(whole)
 
     def run(self, segment: int, num_steps: int, num_resets: int, body: bytes | bytearray) -> bytes:
-        """Reset some slots of a segment and step others; what the reply carries of their rows."""
+        """Reset some slots of a segment and step others; return what the reply carries of their rows."""
         host, count = self._hosts[segment], num_steps + num_resets
+        # The body holds: slots to step, slots to reset, actions, tasks of the resets, seeds of the resets.
         slots = np.frombuffer(body, np.int64, count)
-        steps, resets = slots[:num_steps], slots[num_steps:]
-        first = 8 * count
-        middle = first + self._carrier.action_bytes * num_steps
+        step_slots, reset_slots = slots[:num_steps], slots[num_steps:]
+        actions_start = slots.nbytes
+        actions_stop = actions_start + self._transport.action_bytes * num_steps
         if num_resets:
-            tasks = np.frombuffer(body, np.float64, num_resets * self._task_dim, middle).reshape(
-                num_resets, self._task_dim
-            )
-            seeds = np.frombuffer(body, np.uint64, num_resets, middle + tasks.nbytes)
-            host.reset(
-                resets, tasks.copy(), seeds.copy()
-            )  # of which an environment may keep parts, or write into them
+            tasks = np.frombuffer(body, np.float64, num_resets * self._task_dim, actions_stop)
+            seeds = np.frombuffer(body, np.uint64, num_resets, actions_stop + tasks.nbytes)
+            # Copies, since an environment may hold parts of its task, or write into them.
+            host.reset(reset_slots, tasks.reshape(num_resets, self._task_dim).copy(), seeds.copy())
         if num_steps:
-            host.step(steps, self._carrier.actions(steps, body[first:middle]))
-        return self._carrier.pack(slots)
+            host.step(step_slots, self._transport.actions(step_slots, body[actions_start:actions_stop]))
+        return self._transport.pack(slots)
 
     def picture(self, segment: int, body: bytes | bytearray) -> bytes:
-        """A picture of one slot, with its shape before it."""
-        pixels = np.ascontiguousarray(
-            self._hosts[segment].render(int(np.frombuffer(body, np.int64)[0])), np.uint8
-        )
-        return SHAPE.pack(*pixels.shape) + pixels.tobytes()
+        """Draw a picture of one slot; return it as bytes."""
+        return pack_picture(self._hosts[segment].render(int(np.frombuffer(body, np.int64)[0])))
 
     def close(self) -> None:
         """Close all environments."""
@@ -120,96 +103,85 @@ class Hosts:
             host.close()
 
 
-def main(link: Link, dies_with_parent: bool) -> None:
-    """The life of a worker process."""
-    isolate({link.memory, link.requests, link.replies}, link.replies, dies_with_parent)
+def worker_main(descriptors: WorkerDescriptors, dies_with_parent: bool) -> None:
+    """Run the whole life of a worker process."""
+    own = {descriptors.memory, descriptors.requests, descriptors.replies}
+    isolate(own, descriptors.replies, dies_with_parent)
     code = 1
     try:
-        code = _live(link)
+        code = _exit_code_of_serving(descriptors)
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # an environment may have closed it
+            with suppress(OSError, ValueError):  # an environment may have closed the stream
                 stream.flush()
     finally:
-        os._exit(code)  # whatever ends it: threads that an environment started keep no worker alive
+        # Whatever ends the worker: threads that an environment has started must not keep it alive.
+        os._exit(code)
 
 
-def _live(link: Link) -> int:
-    """Serve until the end; the exit code."""
+def _exit_code_of_serving(descriptors: WorkerDescriptors) -> int:
+    """Serve until the end; return the exit code."""
     try:
-        serve(link)
+        serve_requests(descriptors)
     except BrokenPipeError:  # the trainer is gone
         return 0
-    except SystemExit as end:  # as the interpreter does it
+    except SystemExit as end:  # as the interpreter treats it
         if end.code is None or isinstance(end.code, int):
             return (end.code or 0) & 0xFF
         sys.stderr.write(f"{end.code}\n")
         return 1
-    except BaseException:  # noqa: BLE001 - nobody is left who could be told
+    except BaseException:  # noqa: BLE001 - the trainer reads the exit code, the user reads the traceback
         traceback.print_exc()
         return 1
     return 0
 
 
-def serve(link: Link) -> None:
-    """Build the environments, then do what is asked until told to stop, or until the trainer is gone."""
-    hosts = None
+def serve_requests(descriptors: WorkerDescriptors) -> None:
+    """Build the environments, then answer requests until one says CLOSE or the trainer is gone."""
+    hosts: WorkerHosts | None = None
     try:
-        for (token, kind, segment, num_steps, num_resets, _), body in requests(link.requests):
+        for (token, kind, segment, num_steps, num_resets, _), body in read_requests(descriptors.requests):
+            if kind == MessageKind.CLOSE:
+                return
             status, answer = Status.DONE, b""
             try:
-                if kind == MessageKind.CLOSE:
-                    return
+                # An environment runs only in here.
                 if kind == MessageKind.BUILD:
-                    hosts = Hosts(pickle.loads(body), link.memory)
+                    hosts = WorkerHosts(pickle.loads(body), descriptors.memory)
                 else:
-                    assert hosts is not None
-                    if kind == MessageKind.STEP:
-                        answer = hosts.step(segment, body)
-                    elif kind == MessageKind.RUN:
-                        answer = hosts.run(segment, num_steps, num_resets, body)
-                    else:
-                        status, answer = Status.PICTURE, hosts.picture(segment, body)
+                    status, answer = _answer(hosts, kind, segment, num_steps, num_resets, body)
             except SystemExit:
-                raise  # an end like any other: the trainer is told the exit code
-            except BaseException as error:  # noqa: BLE001 - whatever an environment raises is told to the trainer as text
+                raise  # ends the worker: the trainer reads its exit code
+            except BaseException as error:  # noqa: BLE001 - an environment may raise anything: it is sent as text
                 status, answer = Status.RAISED, describe_error(error)
-            write_whole(link.replies, REPLY.pack(token, status, len(answer)) + answer)
+            write_whole(descriptors.replies, REPLY.pack(token, status, len(answer)) + answer)
     finally:
         if hosts is not None:
             hosts.close()
 
 
-def requests(descriptor: int) -> Iterator[Frame]:
-    """Each request, until the pipe ends."""
+def _answer(
+    hosts: WorkerHosts | None,
+    kind: int,
+    segment: int,
+    num_steps: int,
+    num_resets: int,
+    body: bytes | bytearray,
+) -> tuple[Status, bytes]:
+    """Do what a request asks of built environments; return the status and the body of the reply."""
+    assert hosts is not None
+    if kind == MessageKind.STEP:
+        return Status.DONE, hosts.step(segment, body)
+    if kind == MessageKind.RUN:
+        return Status.DONE, hosts.run(segment, num_steps, num_resets, body)
+    return Status.PICTURE, hosts.picture(segment, body)
+
+
+def read_requests(descriptor: int) -> Iterator[Message]:
+    """Yield each request, until the pipe ends."""
     reader = MessageReader(descriptor, REQUEST)
     while True:
         try:
-            found = reader.receive()
+            messages = reader.receive()
         except EOFError:
             return
-        yield from found
-
-
-def describe_error(error: BaseException) -> bytes:
-    """An error as JSON of at most 64 kB: its type, message and traceback as text, and the slot if it names
-    one.
-    """
-    report = traceback.TracebackException.from_exception(error)
-    message, trace = (
-        str(report),
-        [part if len(part) < 4000 else f"{part[:4000]}...\n" for part in report.format()],
-    )
-    slot = error.slot if isinstance(error, SlotError) else None
-    for room in (24_000, 12_000, 5_000):
-        facts = {
-            "type": type(error).__name__,
-            "message": shorten(message, room // 3),
-            "traceback": shorten("".join(trace), room),
-            "slot": slot,
-        }
-        text = json.dumps(facts, ensure_ascii=False).encode(errors="backslashreplace")
-        if len(text) <= TEXT_LIMIT:
-            return text
-    return json.dumps(
-        {"type": type(error).__name__[:100], "message": "", "traceback": "", "slot": slot}
-    ).encode()
+        yield from messages

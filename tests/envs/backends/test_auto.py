@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 
 from envs.async_shard import AsyncShard
 from envs.backends import auto
-from envs.backends.auto import Choice, Costs, Seconds, choose, costs_of, decide, seconds_of, with_threads
+from envs.backends.auto import (
+    BackendChoice,
+    Seconds,
+    StepCosts,
+    choice_from_costs,
+    choose_backend,
+    costs_of,
+    seconds_of,
+    with_threads,
+)
 from envs.backends.base import BackendConfig
 from envs.base import Shard, TaskFamily
 from envs.meta import FAMILIES
@@ -38,10 +47,10 @@ def decided(
     act: float = 0.0,
     workers: int | None = None,
     **how: bool,
-) -> Choice:
+) -> BackendChoice:
     cpu, threaded = wall if cpu is None else cpu, wall if threaded is None else threaded
-    return decide(
-        Costs(wall, cpu, threaded, **how),
+    return choice_from_costs(
+        StepCosts(wall, cpu, threaded, **how),
         BackendConfig(threads=3),
         SLOTS,
         num_workers=workers,
@@ -67,15 +76,20 @@ def test_each_kind_of_cost_has_its_backend() -> None:
 
 
 def test_first_ready_is_never_given_to_a_backend_that_cannot_have_it() -> None:
-    choice = decide(
-        Costs(1e-5, 1e-5, 1e-5), BackendConfig(min_ready=2), SLOTS, num_workers=None, num_groups=1, act=0.0
+    choice = choice_from_costs(
+        StepCosts(1e-5, 1e-5, 1e-5),
+        BackendConfig(min_ready=2),
+        SLOTS,
+        num_workers=None,
+        num_groups=1,
+        act=0.0,
     )
     assert choice.backend.name == "process" and choice.backend.min_ready == 2
 
 
 def test_every_other_setting_stays_as_it_was_given() -> None:
     given = BackendConfig(call_timeout_s=7.0, fault_budget=3)
-    chosen = choose(CountingFamily(), given, SLOTS).backend
+    chosen = choose_backend(CountingFamily(), given, SLOTS).backend
     assert (chosen.call_timeout_s, chosen.fault_budget) == (7.0, 3) and chosen.name != "auto"
 
 
@@ -91,9 +105,9 @@ def test_a_named_backend_is_not_measured() -> None:
         ("thread", 4, 4),
         ("asyncio", None, 1),
     ):
-        assert choose(Unbuildable(), BackendConfig(name=name), SLOTS, num_workers=workers) == Choice(
-            BackendConfig(name=name), expected, ""
-        )
+        assert choose_backend(
+            Unbuildable(), BackendConfig(name=name), SLOTS, num_workers=workers
+        ) == BackendChoice(BackendConfig(name=name), expected, "")
 
 
 # -- measuring -----------------------------------------------------------------------------------------------
@@ -142,7 +156,7 @@ class EndlessFamily(CountingFamily):
 def test_slow_environments_get_helpers_and_no_more_than_four_slots_are_built_elsewhere(
     tmp_path: Path,
 ) -> None:
-    choice = choose(BusyFamily(tmp_path), BackendConfig(), 64)
+    choice = choose_backend(BusyFamily(tmp_path), BackendConfig(), 64)
     # Where other programs take most of the cores, computing looks like waiting: which of the two helps is
     # tested with given costs.
     assert (choice.backend.name, choice.num_workers) in (("process", CORES), ("thread", 64))
@@ -160,9 +174,9 @@ def test_slow_environments_get_helpers_and_no_more_than_four_slots_are_built_els
 
 
 def test_waiting_is_told_from_computing() -> None:
-    choice = choose(WaitingFamily(0.05), BackendConfig(), 100)
+    choice = choose_backend(WaitingFamily(0.05), BackendConfig(), 100)
     assert (choice.backend.name, choice.num_workers) == ("thread", 64)
-    assert choose(WaitingFamily(0.02, coroutines=True), BackendConfig(), 64).backend.name == "asyncio"
+    assert choose_backend(WaitingFamily(0.02, coroutines=True), BackendConfig(), 64).backend.name == "asyncio"
 
 
 def test_what_many_slots_cost_is_extrapolated_from_few(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,14 +189,14 @@ def test_what_many_slots_cost_is_extrapolated_from_few(monkeypatch: pytest.Monke
         return told
 
     for slots in (1, 3, 4, 64):
-        monkeypatch.setattr(auto, "_stepping", stepping(Shard, 0.010, 0.002))
+        monkeypatch.setattr(auto, "_measure_steps", stepping(Shard, 0.010, 0.002))
         costs = costs_of(CountingFamily(), slots, 1)
         assert costs.wall == pytest.approx(0.010 + 0.002 * (slots - 1)) and costs.cpu == pytest.approx(
             0.9 * costs.wall
         )
         assert costs.threaded == costs.wall
-    monkeypatch.setattr(auto, "_stepping", stepping(AsyncShard, 0.010, 0.0))
-    assert costs_of(CountingFamily(), 64, 1) == Costs(0.010, 0.9 * 0.010, 0.010, True)
+    monkeypatch.setattr(auto, "_measure_steps", stepping(AsyncShard, 0.010, 0.0))
+    assert costs_of(CountingFamily(), 64, 1) == StepCosts(0.010, 0.9 * 0.010, 0.010, True)
 
 
 def test_what_many_threads_would_do_follows_from_what_a_few_do() -> None:
@@ -242,7 +256,9 @@ def test_what_fails_while_it_is_measured_gets_worker_processes(
     fault: str, where: str, said: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     for given, expected in ((None, min(CORES, SLOTS)), (1, 1)):
-        choice = choose(FaultyFamily(fault=fault, where=where), BackendConfig(), SLOTS, num_workers=given)
+        choice = choose_backend(
+            FaultyFamily(fault=fault, where=where), BackendConfig(), SLOTS, num_workers=given
+        )
         assert (choice.backend.name, choice.num_workers) == ("process", expected)
         assert choice.reason.startswith(f"backend=auto: process, since {said}") and choice.reason.endswith(
             "): worker processes contain faults"
@@ -256,7 +272,7 @@ def test_what_hangs_while_it_is_measured_gets_worker_processes_at_the_deadline(
 ) -> None:
     monkeypatch.setattr(auto, "DEADLINE_S", 2.0)
     start = time.monotonic()
-    choice = choose(FaultyFamily(fault=fault), BackendConfig(), SLOTS)
+    choice = choose_backend(FaultyFamily(fault=fault), BackendConfig(), SLOTS)
     assert time.monotonic() - start < 4.0
     assert (
         choice.reason
@@ -266,14 +282,14 @@ def test_what_hangs_while_it_is_measured_gets_worker_processes_at_the_deadline(
 
 def test_the_deadline_is_no_longer_than_the_time_given_to_build_and_to_step() -> None:
     for family in (FaultyFamily(fault="sleep"), EndlessFamily()):
-        choice = choose(family, BackendConfig(construct_timeout_s=1.0, call_timeout_s=0.5), SLOTS)
+        choice = choose_backend(family, BackendConfig(construct_timeout_s=1.0, call_timeout_s=0.5), SLOTS)
         assert choice.backend.name == "process" and "measuring it took more than 1.5 s" in choice.reason
 
 
 def test_an_environment_that_only_fails_to_close_is_measured_in_silence(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    assert choose(FaultyFamily(where="close"), BackendConfig(), SLOTS).backend.name == "serial"
+    assert choose_backend(FaultyFamily(where="close"), BackendConfig(), SLOTS).backend.name == "serial"
     assert capfd.readouterr() == ("", "")
 
 
@@ -296,15 +312,15 @@ def test_a_run_whose_environment_dies_while_it_is_measured_goes_on_in_worker_pro
 
 
 def test_environments_that_cannot_be_sent_are_stepped_here_unless_workers_were_asked_for() -> None:
-    choice = choose(RootlessFamily(), BackendConfig(), SLOTS)
+    choice = choose_backend(RootlessFamily(), BackendConfig(), SLOTS)
     assert (choice.backend.name, choice.num_workers) == ("serial", 1)
     assert choice.reason.startswith(
         "backend=auto: serial, since it could not be measured in a worker: The environments cannot be sent "
     )
     assert "family.lock" in choice.reason and "cannot be pickled" in choice.reason
     for choice in (
-        choose(RootlessFamily(), BackendConfig(), SLOTS, num_workers=3),
-        choose(RootlessFamily(), BackendConfig(min_ready=2), SLOTS),
+        choose_backend(RootlessFamily(), BackendConfig(), SLOTS, num_workers=3),
+        choose_backend(RootlessFamily(), BackendConfig(min_ready=2), SLOTS),
     ):
         assert choice.backend.name == "process", "which then says why it cannot be"
 
@@ -313,11 +329,11 @@ def test_where_no_process_can_be_started_the_environments_are_stepped_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(vars(multiprocessing.current_process())["_config"], "daemon", True)
-    choice = choose(CountingFamily(), BackendConfig(), SLOTS)
+    choice = choose_backend(CountingFamily(), BackendConfig(), SLOTS)
     assert choice.backend.name == "serial" and "This is a daemonic child process" in choice.reason
 
 
 def test_the_threads_of_a_thread_backend_are_one_per_core_if_nothing_is_known() -> None:
     config = BackendConfig(name="thread")
-    assert choose(WaitingFamily(0.01), config, SLOTS).num_workers == SLOTS
-    assert choose(FaultyFamily(), config, SLOTS) == Choice(config, min(CORES, SLOTS), "")
+    assert choose_backend(WaitingFamily(0.01), config, SLOTS).num_workers == SLOTS
+    assert choose_backend(FaultyFamily(), config, SLOTS) == BackendChoice(config, min(CORES, SLOTS), "")

@@ -23,7 +23,7 @@ DROP = "faults_env::test_drop_gives_up_the_trials_of_the_fault_and_no_other"
 OTHERS = "faults_backends::test_every_policy_holds_on_every_backend"
 DIES = "faults_worker::test_a_worker_that_dies_while_it_works_is_replaced"
 ENDS = "faults_parent::test_no_worker_in_any_state_outlives_its_trainer"
-REFUSED = "../gym_shard::test_what_is_not_of_its_space_is_refused_and_not_stored"
+REFUSED = "../interop/gymnasium_shard::test_what_is_not_of_its_space_is_refused_and_not_stored"
 CYCLES = "faults_parent::test_many_managers_one_after_the_other_leave_nothing"
 
 LIST: dict[str, tuple[str, list[str]]] = {
@@ -34,27 +34,32 @@ LIST: dict[str, tuple[str, list[str]]] = {
             RAISE,
             DROP,
             OTHERS,
-            "../recovery::test_after_restarts_the_data_is_that_of_a_run_without_faults",
+            "../manager/recovery::test_after_restarts_the_data_is_that_of_a_run_without_faults",
         ],
     ),
     "A2": (
         "raise in reset, once",
-        [RESTART, RAISE, DROP, "../recovery::test_after_restarts_the_data_is_that_of_a_run_without_faults"],
+        [
+            RESTART,
+            RAISE,
+            DROP,
+            "../manager/recovery::test_after_restarts_the_data_is_that_of_a_run_without_faults",
+        ],
     ),
     "A3": (
         "raise in reset, always",
         [
             "faults_env::test_a_fault_at_every_attempt_ends_in_a_crash_loop_error_after_three",
-            "../recovery::test_what_fails_at_every_attempt_ends_in_one_error_that_says_so",
-            "../recovery::test_too_many_faults_in_a_short_time_stop_the_run",
+            "../manager/recovery::test_what_fails_at_every_attempt_ends_in_one_error_that_says_so",
+            "../manager/recovery::test_too_many_faults_in_a_short_time_stop_the_run",
         ],
     ),
     "A4": (
         "raise in the constructor: at the start, or on restart only",
         [
-            "process::test_workers_that_cannot_build_are_all_listed_once",
-            "process::test_different_failures_to_build_are_told_apart",
-            "local::test_an_environment_that_cannot_be_built_is_one_error_and_leaves_no_thread",
+            "workers/process::test_workers_that_cannot_build_are_all_listed_once",
+            "workers/process::test_different_failures_to_build_are_told_apart",
+            "threads/local::test_an_environment_that_cannot_be_built_is_one_error_and_leaves_no_thread",
             "faults_env::test_what_cannot_be_built_anew_at_first_is_tried_once_more",
             "faults_env::test_what_can_never_be_built_anew_ends_in_one_error_and_nothing_runs_on",
             "faults_backends::test_what_cannot_be_built_anew_at_first_is_tried_once_more_on_every_backend",
@@ -64,8 +69,8 @@ LIST: dict[str, tuple[str, list[str]]] = {
         "raise in close",
         [
             "faults_backends::test_environments_that_cannot_close_stop_neither_a_restart_nor_the_end",
-            "process::test_an_environment_that_cannot_close_stops_nothing_and_is_told",
-            "local::test_an_environment_that_cannot_close_is_told_and_stops_nothing",
+            "workers/process::test_an_environment_that_cannot_close_stops_nothing_and_is_told",
+            "threads/local::test_an_environment_that_cannot_close_is_told_and_stops_nothing",
         ],
     ),
     "A6": (
@@ -75,7 +80,7 @@ LIST: dict[str, tuple[str, list[str]]] = {
             RAISE,
             DROP,
             "faults_env::test_an_error_that_is_no_exception_is_named_too",
-            "worker::test_any_error_becomes_bounded_text",
+            "workers/worker::test_any_error_becomes_bounded_text",
         ],
     ),
     "A7": ("sys.exit, os._exit, os.abort", [RESTART, RAISE, DROP, OTHERS]),
@@ -94,18 +99,20 @@ LIST: dict[str, tuple[str, list[str]]] = {
         "flags that are none, the old interface",
         [
             REFUSED,
-            "../gym_shard::test_what_is_harmless_gives_the_same_rows",
-            "../gym_shard::test_both_flags_at_once_are_a_termination",
+            "../interop/gymnasium_shard::test_what_is_harmless_gives_the_same_rows",
+            "../interop/gymnasium_shard::test_both_flags_at_once_are_a_termination",
             "faults_env::test_a_bad_row_of_a_third_party_environment_is_stepped_again_and_never_seen",
         ],
     ),
     "A10": (
         "one buffer for all observations",
-        ["../gym_shard::test_an_environment_that_uses_one_buffer_does_not_change_what_was_stored"],
+        [
+            "../interop/gymnasium_shard::test_an_environment_that_uses_one_buffer_does_not_change_what_was_stored"
+        ],
     ),
     "A11": (
         "noise on stdout, closed descriptors, writing to pipes",
-        ["isolation::test_noise_and_closed_streams_do_no_harm", RESTART, RAISE, DROP],
+        ["workers/isolation::test_noise_and_closed_streams_do_no_harm", RESTART, RAISE, DROP],
     ),
     "A12": (
         "changes to what a process has only one of",
@@ -116,13 +123,13 @@ LIST: dict[str, tuple[str, list[str]]] = {
     "A13": (
         "children and threads of environments",
         [
-            "isolation::test_what_an_environment_starts_ends_with_its_worker",
-            "isolation::test_a_worker_whose_fork_holds_its_descriptors_is_seen_to_die_all_the_same",
+            "workers/isolation::test_what_an_environment_starts_ends_with_its_worker",
+            "workers/isolation::test_a_worker_whose_fork_holds_its_descriptors_is_seen_to_die_all_the_same",
         ],
     ),
     "A14": (
         "infos that are huge, cyclic or cannot be sent",
-        ["../gym_shard::test_what_is_harmless_gives_the_same_rows"],
+        ["../interop/gymnasium_shard::test_what_is_harmless_gives_the_same_rows"],
     ),
     "A15": (
         "leaks",
@@ -141,7 +148,7 @@ LIST: dict[str, tuple[str, list[str]]] = {
             "faults_worker::test_a_worker_that_is_killed_while_idle_is_replaced",
             "faults_worker::test_a_worker_that_dies_while_it_is_being_replaced_is_replaced",
             "faults_worker::test_a_worker_that_dies_while_its_trials_are_re_run_is_replaced",
-            "handle::test_what_was_answered_before_the_end_is_taken_and_half_an_answer_is_not",
+            "workers/handle::test_what_was_answered_before_the_end_is_taken_and_half_an_answer_is_not",
         ],
     ),
     "B2": (
@@ -161,16 +168,16 @@ LIST: dict[str, tuple[str, list[str]]] = {
         [
             "faults_worker::test_a_worker_that_hangs_is_ended_at_the_deadline_and_replaced",
             "faults_worker::test_a_worker_that_hangs_ends_the_run_or_its_trials",
-            "thread::test_a_thread_that_hangs_is_told_with_its_stack_and_loses_its_slots_only",
-            "event_loop::test_one_that_blocks_the_loop_loses_all_slots_and_a_new_loop_takes_over",
+            "threads/thread::test_a_thread_that_hangs_is_told_with_its_stack_and_loses_its_slots_only",
+            "threads/event_loop::test_one_that_blocks_the_loop_loses_all_slots_and_a_new_loop_takes_over",
         ],
     ),
     "B5": (
         "an answer after the deadline",
         [
             "faults_worker::test_an_answer_after_the_deadline_is_never_taken_for_another",
-            "handle::test_an_answer_that_comes_twice_or_late_is_dropped_and_counted",
-            "thread::test_an_answer_after_the_deadline_is_dropped_and_writes_nowhere",
+            "workers/handle::test_an_answer_that_comes_twice_or_late_is_dropped_and_counted",
+            "threads/thread::test_an_answer_after_the_deadline_is_dropped_and_writes_nowhere",
             OTHERS,
         ],
     ),
@@ -178,18 +185,18 @@ LIST: dict[str, tuple[str, list[str]]] = {
         "a stopped worker that is woken after its replacement",
         [
             "faults_worker::test_a_worker_that_was_stopped_cannot_come_back_as_a_ghost",
-            "handle::test_an_answer_of_an_earlier_generation_is_dropped_and_counted",
-            "local::test_what_runs_in_a_room_is_seen_when_it_is_delivered",
-            "local::test_the_room_that_takes_a_lost_ones_place_shares_no_array_with_it",
+            "workers/handle::test_an_answer_of_an_earlier_generation_is_dropped_and_counted",
+            "threads/local::test_what_runs_in_a_host_is_seen_when_it_is_delivered",
+            "threads/local::test_the_host_that_takes_a_lost_ones_place_shares_no_array_with_it",
         ],
     ),
     "B7": (
         "factories that cannot be sent, crash, or take too long",
         [
-            "process::test_what_cannot_be_pickled_is_named_before_any_process_starts",
-            "process::test_a_module_that_a_worker_cannot_import_is_named",
+            "workers/process::test_what_cannot_be_pickled_is_named_before_any_process_starts",
+            "workers/process::test_a_module_that_a_worker_cannot_import_is_named",
             "faults_worker::test_a_factory_that_takes_too_long_is_one_error_at_the_deadline",
-            "launch::test_a_factory_of_the_script_reaches_the_workers_by_value",
+            "workers/launch::test_a_factory_of_the_script_reaches_the_workers_by_value",
         ],
     ),
     "B8": (
@@ -199,8 +206,8 @@ LIST: dict[str, tuple[str, list[str]]] = {
     "B9": (
         "a script without a guard",
         [
-            "launch::test_a_script_without_a_guard_just_works",
-            "launch::test_a_module_that_starts_workers_when_imported_is_told_so_in_one_sentence",
+            "workers/launch::test_a_script_without_a_guard_just_works",
+            "workers/launch::test_a_module_that_starts_workers_when_imported_is_told_so_in_one_sentence",
         ],
     ),
     "B10": (
@@ -210,20 +217,20 @@ LIST: dict[str, tuple[str, list[str]]] = {
             "faults_worker::test_ctrl_c_within_a_step_closes_everything",
             "faults_worker::test_ctrl_c_while_a_worker_is_replaced_closes_everything",
             "faults_worker::test_a_call_from_within_a_call_is_refused_and_changes_nothing",
-            "process::test_ctrl_c_while_waiting_closes_everything",
-            "process::test_close_may_be_called_twice_and_rows_stay_readable",
-            "process::test_a_forgotten_manager_closes_itself",
-            "launch::test_a_script_that_never_closes_ends_cleanly",
-            "../stepping::test_a_second_thread_is_refused_and_the_first_goes_on",
-            "../stepping::test_after_close_every_call_says_so",
+            "workers/process::test_ctrl_c_while_waiting_closes_everything",
+            "workers/process::test_close_may_be_called_twice_and_rows_stay_readable",
+            "workers/process::test_a_forgotten_manager_closes_itself",
+            "workers/launch::test_a_script_that_never_closes_ends_cleanly",
+            "../manager/stepping::test_a_second_thread_is_refused_and_the_first_goes_on",
+            "../manager/stepping::test_after_close_every_call_says_so",
         ],
     ),
     "C1": (
         "every end of the trainer, with its workers in every state",
         [
             ENDS,
-            "launch::test_no_worker_survives_the_sigkill_of_its_trainer",
-            "process::test_a_signal_to_the_whole_group_leaves_the_trainer_its_workers",
+            "workers/launch::test_no_worker_survives_the_sigkill_of_its_trainer",
+            "workers/process::test_a_signal_to_the_whole_group_leaves_the_trainer_its_workers",
             "../../policies/learner::test_resume_after_a_stop_signal_equals_uninterrupted",
             "../../main::test_an_end_has_its_exit_code_and_no_traceback",
         ],
@@ -236,12 +243,15 @@ LIST: dict[str, tuple[str, list[str]]] = {
         "SIGKILL to the whole process group",
         [ENDS, "faults_parent::test_names_in_dev_shm_are_not_even_used_while_running"],
     ),
-    "C4": ("too few open files", ["process::test_too_few_open_files_are_refused_before_any_process_starts"]),
+    "C4": (
+        "too few open files",
+        ["workers/process::test_too_few_open_files_are_refused_before_any_process_starts"],
+    ),
     "C5": (
         "too few processes, too little memory",
         [
-            "launch::test_too_few_processes_are_refused_with_both_numbers",
-            "launch::test_rows_that_do_not_fit_are_refused_with_both_numbers",
+            "workers/launch::test_too_few_processes_are_refused_with_both_numbers",
+            "workers/launch::test_rows_that_do_not_fit_are_refused_with_both_numbers",
             "faults_parent::test_memory_for_the_rows_that_cannot_be_had_is_one_error_before_any_process",
             "faults_parent::test_an_environment_out_of_memory_is_a_fault_like_any_other",
         ],

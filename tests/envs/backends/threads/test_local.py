@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from envs.backends.base import BackendError, Block, Commands
-from envs.backends.threads.local import Letter, LetterKind, LocalBackend, LocalHost, Mailbox, PrivateRows
+from envs.backends.threads.local import LocalBackend
+from envs.backends.threads.local_host import LocalHost, OrderKind, PrivateRows
+from envs.backends.threads.mailbox import Letter, Mailbox
 from envs.base import SlotError
 from envs.layout import Layout
 from tests.toys import CountingConfig, CountingFamily, DictCountingFamily, SpeechlessError, UnpicklableError
@@ -43,7 +45,7 @@ def drive(kind: tuple[str, bool], hook: Hook, **options: Any) -> Driver:
 
 
 def lost_with(kind: tuple[str, bool], slot: int) -> tuple[int, ...]:
-    """The slots that share a room with this one."""
+    """The slots that share a host with this one."""
     return (slot,) if kind[0] == "asyncio" else (0, 1, 2) if slot < 3 else (3, 4, 5)
 
 
@@ -103,7 +105,7 @@ def test_commands_belong_to_the_caller_again_after_the_post(kind: tuple[str, boo
         assert driver.backend.rows.obs[:, 4].tolist() == [0.5] * SLOTS  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
-def test_one_slot_that_raises_loses_its_room_and_nothing_else(kind: tuple[str, bool]) -> None:
+def test_one_slot_that_raises_loses_its_host_and_nothing_else(kind: tuple[str, bool]) -> None:
     with drive(kind, raising(ValueError("the toy is broken"), task_above=4.5)) as driver:
         driver.reset()
         assert driver.call()[1] == []
@@ -220,7 +222,7 @@ def test_an_environment_that_ends_its_thread_when_closed_ends_nothing(
 ) -> None:
     with drive(kind, raising(error, "close")) as driver:
         driver.reset()
-    assert caplog.text.count("failed to close") == (6 if kind[0] == "asyncio" else 2), "every room was closed"
+    assert caplog.text.count("failed to close") == (6 if kind[0] == "asyncio" else 2), "every host was closed"
     assert type(error).__name__ in caplog.text
     gc.collect()  # a coroutine that nobody awaited would say so now, and warnings are errors
 
@@ -304,40 +306,44 @@ print("ends")
 # -- the pieces ----------------------------------------------------------------------------------------------
 
 
-def test_what_runs_in_a_room_is_seen_when_it_is_delivered() -> None:
+def test_what_runs_in_a_host_is_seen_when_it_is_delivered() -> None:
     family = CountingFamily()
     layout = Layout(family.spec, with_flag=True)
     public = layout.allocate(4)
-    desk = PrivateRows(layout, public, 0, 4)
+    private_rows = PrivateRows(layout, public, 0, 4)
     first, second = (
-        LocalHost(0, [Block(lambda: family, 0, 1)], desk, 1),
-        LocalHost(1, [Block(lambda: family, 1, 3)], desk, 1),
+        LocalHost(0, [Block(lambda: family, 0, 1)], private_rows, 1),
+        LocalHost(1, [Block(lambda: family, 1, 3)], private_rows, 1),
     )
     commands = Commands.empty(public)
     commands.reset[:], commands.task[:] = True, 7.0
-    desk.load(np.array([0, 1, 2]), commands)
+    private_rows.load(np.array([0, 1, 2]), commands)
     commands.task[:] = 8.0
-    for room in (first, second):
-        room.build()
-        room.run(np.array(room.slots))
+    for host in (first, second):
+        host.build()
+        host.run(np.array(host.slots))
     assert isinstance(public.obs, np.ndarray)
     assert not public.obs.any()
-    desk.deliver(np.array([2]))
+    private_rows.deliver(np.array([2]))
     assert public.obs[:, 0].tolist() == [0.0, 0.0, 7.0, 0.0]
-    desk.deliver(np.array([0, 1, 2]))
+    private_rows.deliver(np.array([0, 1, 2]))
     assert public.obs[:, 0].tolist() == [7.0, 7.0, 7.0, 0.0]
     first.close()
     second.close()
 
 
-def test_the_room_that_takes_a_lost_ones_place_shares_no_array_with_it(kind: tuple[str, bool]) -> None:
+def test_the_host_that_takes_a_lost_ones_place_shares_no_array_with_it(kind: tuple[str, bool]) -> None:
     with drive(kind, quiet) as driver:
         driver.reset()
         backend = cast(LocalBackend, driver.backend)
-        old, other = backend._rooms[:2]
+        old, other = backend._hosts[:2]
         backend.restore(np.array(old.slots), 60.0)
-        new = backend._rooms[0]
-        assert old.abandoned and old.desk is other.desk and new.desk is not old.desk
+        new = backend._hosts[0]
+        assert (
+            old.abandoned
+            and old.private_rows is other.private_rows
+            and new.private_rows is not old.private_rows
+        )
         pairs = [
             *zip(vars(old.commands).values(), vars(new.commands).values(), strict=True),
             (old.rows.reward, new.rows.reward),
@@ -350,9 +356,9 @@ def test_the_room_that_takes_a_lost_ones_place_shares_no_array_with_it(kind: tup
 def test_the_mailbox_wakes_once_there_are_enough_letters_and_at_the_deadline() -> None:
     family = CountingFamily()
     layout = Layout(family.spec)
-    room = LocalHost(0, [Block(lambda: family, 0, 1)], PrivateRows(layout, layout.allocate(1), 0, 1), 1)
+    host = LocalHost(0, [Block(lambda: family, 0, 1)], PrivateRows(layout, layout.allocate(1), 0, 1), 1)
     mail = Mailbox()
-    letters = [Letter(room, np.array([0]), number, LetterKind.RUN) for number in range(3)]
+    letters = [Letter(host, np.array([0]), number, OrderKind.RUN) for number in range(3)]
     assert mail.take(1, deadline=0.0) == []
     mail.put(letters[0])
     assert mail.take(2, deadline=0.0) == letters[:1]

@@ -48,32 +48,32 @@ class Bench:
 
     def __init__(self, kind: type[SharedRows] | type[SentRows] = SharedRows) -> None:
         family = CountingFamily()
-        self.carrier = kind(Layout(family.spec), 4)
-        self.handle = WorkerHandle(0, segments_of([Block(lambda: family, 0, 4)], 1, 2), self.carrier)
-        self.settle()
+        self.transport = kind(Layout(family.spec), 4)
+        self.handle = WorkerHandle(0, segments_of([Block(lambda: family, 0, 4)], 1, 2), self.transport)
+        self.start_process()
 
-    def settle(self) -> None:
+    def start_process(self) -> None:
         """Put a new process in its place."""
         self.requests, to = os.pipe()
         back, self.replies = os.pipe()
         os.set_blocking(to, False)
         os.set_blocking(back, False)
         process: Any = FakeProcess()
-        self.handle.occupy(Child(process, to, back))
+        self.handle.attach(Child(process, to, back))
 
     def ask(self, sequence: int, slots: slice, kind: MessageKind = MessageKind.STEP) -> None:
-        self.handle.ask(sequence, kind, 0, slots, b"", 1.0)
+        self.handle.send(sequence, kind, 0, slots, b"", 1.0)
 
     def answer(
         self, sequence: int, status: Status = Status.DONE, body: bytes = b"", generation: int | None = None
     ) -> None:
         token = token_of(self.handle.generation if generation is None else generation, sequence)
         os.write(self.replies, REPLY.pack(token, status, len(body)) + body)
-        self.handle.receive()
+        self.handle.read_replies()
 
     def leave(self) -> None:
         self.handle.kill()
-        assert self.handle.leave(0.0)
+        assert self.handle.release(0.0)
         os.close(self.requests)
         os.close(self.replies)
 
@@ -83,7 +83,7 @@ def bench() -> Iterator[Bench]:
     made = Bench()
     yield made
     made.leave()
-    made.carrier.close()
+    made.transport.close()
     vars(made).clear()  # mapped rows keep a descriptor, and the test's arguments outlive it
 
 
@@ -115,7 +115,7 @@ def test_an_answer_of_an_earlier_generation_is_dropped_and_counted(bench: Bench)
     bench.ask(5, slice(0, 2))
     bench.answer(5)
     bench.leave()
-    bench.settle()
+    bench.start_process()
     bench.ask(6, slice(0, 4), MessageKind.BUILD)
     bench.answer(6)
     bench.ask(7, slice(0, 2))
@@ -194,7 +194,7 @@ def test_what_was_answered_before_the_end_is_taken_and_half_an_answer_is_not(ben
     bench.ask(6, slice(2, 4))
     whole = REPLY.pack(token_of(0, 5), Status.DONE, 0)
     os.write(bench.replies, whole + REPLY.pack(token_of(0, 6), Status.DONE, 0)[:-3])
-    bench.handle.bury()
+    bench.handle.read_to_end()
     fault = bench.handle.fault
     assert (
         bench.handle.answered == 5
@@ -210,7 +210,7 @@ def test_rows_of_an_answer_are_those_of_the_slots_that_were_asked() -> None:
     other.rows.reward[:] = [1, 2, 3, 4]
     bench.ask(5, slice(1, 3))
     bench.answer(5, body=other.pack(slice(1, 3)))
-    assert bench.carrier.rows.reward.tolist() == [0, 2, 3, 0]
+    assert bench.transport.rows.reward.tolist() == [0, 2, 3, 0]
     bench.leave()
 
 
@@ -221,7 +221,7 @@ def test_the_time_for_an_answer_begins_when_everything_before_is_answered(
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     bench.ask(5, slice(0, 2))
     bench.ask(6, slice(2, 4))
-    assert bench.handle.due(10.0) == 110.0
+    assert bench.handle.deadline(10.0) == 110.0
     now[0] = 107.0
     bench.answer(5)
-    assert bench.handle.due(10.0) == 117.0
+    assert bench.handle.deadline(10.0) == 117.0

@@ -12,7 +12,7 @@ from envs.backends.workers.messages import (
     CHUNK,
     REPLY,
     REQUEST,
-    Frame,
+    Message,
     MessageKind,
     MessageReader,
     Status,
@@ -33,9 +33,9 @@ def request(token: int, body: bytes) -> bytes:
     return REQUEST.pack(token, MessageKind.RUN, 0, 1, 2, len(body)) + body
 
 
-def read_all(reader: MessageReader) -> list[Frame]:
+def read_all(reader: MessageReader) -> list[Message]:
     """Every message until the pipe ends."""
-    found: list[Frame] = []
+    found: list[Message] = []
     while True:
         try:
             found += reader.receive()

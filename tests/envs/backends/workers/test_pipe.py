@@ -63,7 +63,7 @@ def test_a_long_reply_that_began_in_time_is_waited_for(
     """The deadline has passed, and the worker, blocked in writing, goes on only after the trainer has read a
     first piece.
     """
-    monkeypatch.setattr("envs.backends.workers.process.LOOK_MS", 20_000)
+    monkeypatch.setattr("envs.backends.workers.process.CHECK_ALIVE_MS", 20_000)
     family, slots = PictureFamily(), np.arange(2)
     backend = PipeBackend(
         [Block(lambda: family, 0, 2)],
@@ -78,8 +78,8 @@ def test_a_long_reply_that_began_in_time_is_waited_for(
         backend.post(slots, commands)
         assert worker.poll.poll(20_000)
         os.kill(worker.pid, signal.SIGSTOP)
-        worker._since -= 100.0
-        monkeypatch.setattr(worker, "look_after", lambda: os.kill(worker.pid, signal.SIGCONT))
+        worker._waiting_since -= 100.0
+        monkeypatch.setattr(worker, "check_alive", lambda: os.kill(worker.pid, signal.SIGCONT))
         ready, faults = backend.wait(slots, 20.0, min_ready)
         assert (ready.tolist(), faults) == ([0, 1], [])
     finally:

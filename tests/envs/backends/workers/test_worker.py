@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from envs.backends.base import BackendConfig, OnFault, StartMethod
+from envs.backends.workers.answers import describe_error
 from envs.backends.workers.messages import TEXT_LIMIT
-from envs.backends.workers.worker import describe_error
 from envs.base import SlotError
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from tests.envs.backends.troubles import CutOff, DoingFamily, Leave

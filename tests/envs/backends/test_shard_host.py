@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from envs.backends.base import FEW, FLOAT32_MAX, Block, ShardHost
+from envs.backends.base import Block
+from envs.backends.shard_host import FEW, FLOAT32_MAX, ShardHost
 from envs.base import SlotError
 from envs.layout import Layout
 from tests.toys import CountingFamily

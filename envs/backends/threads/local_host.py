@@ -1,0 +1,148 @@
+"""A local host: environments that live in a thread of this process, with rows and commands of their own.
+
+An environment that hangs in a thread cannot be killed, only left behind. So it reads and writes private arrays
+that nothing else uses: commands are copied into them when they are posted, rows are copied out of them when
+the answer has come. A host that is lost is abandoned as a whole, and a new one takes its place: whatever still
+runs in the old one writes where nothing reads, and its letters (mailbox.py) are thrown away unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.backends.base import Block, Commands, Fault
+from envs.backends.faults import fault_of_error
+from envs.backends.shard_host import ShardHost
+from envs.base import Rows, Slots, arrays_of
+from envs.layout import Layout
+
+EVERYTHING = slice(None)
+
+
+class OrderKind(Enum):
+    """What a host is asked to do."""
+
+    BUILD = 0
+    RUN = 1
+    RENDER = 2
+
+
+class PrivateRows:
+    """Private rows and commands of consecutive slots, and how they are copied from and to the public ones.
+
+    All first hosts share one, since copying for many slots at once costs hardly more than for one. A host
+    that takes a lost one's place has private rows of its own: what still runs in the old one may go on
+    writing where it did.
+    """
+
+    def __init__(self, layout: Layout, public: Rows, start: int, stop: int) -> None:
+        self.start, self.stop = start, stop
+        # No task and no flag in the observation: the manager writes them into the public rows.
+        self.layout = Layout(layout.spec)
+        self.rows = self.layout.allocate(stop - start)
+        self.commands = Commands.empty(self.rows)
+        public_arrays = _written_arrays(layout.part(public, start, stop))
+        private_arrays = _written_arrays(self.layout.part(self.rows, 0, stop - start))
+        self._copies = list(zip(public_arrays, private_arrays, strict=True))
+
+    def load(self, slots: NDArray[np.int64], commands: Commands) -> None:
+        """Copy the commands of these slots; the originals may change at once."""
+        own, (private, public) = self.commands, self._indices(slots)
+        own.reset[private] = resets = commands.reset[public]
+        own.action[private] = commands.action[public]
+        if resets.any():
+            own.task[private] = commands.task[public]
+            own.seed[private] = commands.seed[public]
+
+    def deliver(self, slots: NDArray[np.int64]) -> None:
+        """Copy the rows of these slots to the public ones."""
+        index, _ = self._indices(slots)
+        for public, private in self._copies:
+            public[index] = private[index]
+
+    def _indices(self, slots: NDArray[np.int64]) -> tuple[Slots, Slots]:
+        """Return how to index the private arrays, and those of all slots.
+
+        Slices where all slots are meant: they give views, which are much faster.
+        """
+        if len(slots) == self.stop - self.start:
+            return EVERYTHING, slice(self.start, self.stop)
+        return slots - self.start, slots
+
+
+def _written_arrays(rows: Rows) -> list[NDArray[Any]]:
+    """Return the arrays that a shard writes, of rows as `Layout.part` cuts them."""
+    return [*arrays_of(rows.obs), rows.reward, rows.terminated, rows.truncated, rows.info]
+
+
+class LocalHost:
+    """The environments of consecutive slots start..stop, from their construction until they are closed or lost.
+
+    The trainer's thread loads commands and delivers rows while nothing is asked of those slots; all else
+    belongs to the thread that works here.
+    """
+
+    def __init__(self, number: int, blocks: Sequence[Block], private_rows: PrivateRows, threads: int) -> None:
+        self.number, self.blocks, self.private_rows = number, blocks, private_rows
+        self.start, self.stop = blocks[0].start, blocks[-1].stop
+        self.abandoned = False
+        self._threads = threads
+        own = self.start - private_rows.start, self.stop - private_rows.start
+        self.rows, self.commands = private_rows.rows.part(*own), private_rows.commands.part(*own)
+        self.shard_host: ShardHost | None = None
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """All slots of this host."""
+        return tuple(range(self.start, self.stop))
+
+    # -- on the thread that works here -----------------------------------------------------------------------
+
+    def build(self) -> None:
+        """Make the environments."""
+        # The inside counts slots from 0, as its private rows do.
+        blocks = [
+            Block(block.factory, block.start - self.start, block.stop - self.start) for block in self.blocks
+        ]
+        self.shard_host = ShardHost(
+            blocks, self.private_rows.layout, self.rows, self._threads, first_slot=self.start
+        )
+
+    def run(self, slots: NDArray[np.int64]) -> None:
+        """Carry out the commands of these slots."""
+        assert self.shard_host is not None
+        self.shard_host.run(slots - self.start, self.commands)
+
+    def render(self, slot: int) -> NDArray[np.uint8]:
+        """Draw a picture, in an array that no later picture overwrites."""
+        assert self.shard_host is not None
+        return np.array(self.shard_host.render(slot - self.start), np.uint8)
+
+    def close(self) -> None:
+        """Close the environments, if there are any."""
+        shard_host, self.shard_host = self.shard_host, None
+        if shard_host is not None:
+            # No Ctrl-C arrives on this thread: whatever is raised here comes from an environment.
+            shard_host.close(BaseException)
+
+    def fault(self, error: BaseException, slots: NDArray[np.int64]) -> Fault:
+        """Return the fault for an error that was raised while these slots ran."""
+        return fault_of_error(error, tuple(slots.tolist()), self.slots, self.start)
+
+
+Order = tuple[LocalHost, NDArray[np.int64]]
+"""A host, and those of its slots that are to do something."""
+
+
+def grouped_by_rows(orders: Iterable[Order]) -> Iterator[tuple[PrivateRows, NDArray[np.int64]]]:
+    """Yield each private rows once, with all of its slots that occur in the orders."""
+    groups: dict[int, tuple[PrivateRows, list[NDArray[np.int64]]]] = {}
+    for host, slots in orders:
+        groups.setdefault(id(host.private_rows), (host.private_rows, []))[1].append(slots)
+    for private_rows, parts in groups.values():
+        yield private_rows, parts[0] if len(parts) == 1 else np.concatenate(parts)

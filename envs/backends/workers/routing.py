@@ -1,0 +1,77 @@
+"""Which worker steps which slots: from posted slots to the parts of segments that are asked for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.backends.base import Segment
+from envs.backends.workers.handle import WorkerHandle
+from envs.base import Slots
+
+
+class PostedPart(NamedTuple):
+    """The posted slots of one segment."""
+
+    worker: WorkerHandle
+    number: int
+    """The number of the segment, in the order of the slots."""
+    worker_segment: int
+    """The number of the segment as its worker counts its own."""
+    among: slice
+    """Where these slots stand among the posted ones."""
+    whole: slice | None
+    """All slots of the segment, if all of them are posted."""
+
+
+class SegmentRoutes:
+    """The segments in the order of their slots, and the worker of each."""
+
+    def __init__(self, segments: Sequence[Segment], workers: Sequence[WorkerHandle]) -> None:
+        self._routes = [
+            (segment, worker, worker.segments.index(segment))
+            for segment in segments
+            for worker in workers
+            if segment in worker.segments
+        ]
+        self._edges = np.array([segment.start for segment in segments] + [segments[-1].stop])
+        # Nearly every round posts all slots, or all slots of one group: their parts are computed once.
+        self._usual_rounds: dict[tuple[int, int], Sequence[PostedPart]] = {}
+        for group in {segment.group for segment in segments}:
+            own = [segment for segment in segments if segment.group == group]
+            self._add_usual_round(own[0].start, own[-1].stop)
+        self._add_usual_round(0, segments[-1].stop)
+
+    def _add_usual_round(self, start: int, stop: int) -> None:
+        self._usual_rounds[start, stop] = self._cut(np.arange(start, stop))
+
+    def parts_of(self, slots: NDArray[np.int64], index: Slots) -> Sequence[PostedPart]:
+        """Return the parts of these sorted slots; `index` is `slots` or the slice that equals them."""
+        if isinstance(index, slice):
+            usual = self._usual_rounds.get((index.start, index.stop))
+            if usual is not None:
+                return usual
+        return self._cut(slots)
+
+    def _cut(self, slots: NDArray[np.int64]) -> Sequence[PostedPart]:
+        parts: list[PostedPart] = []
+        edges = np.searchsorted(slots, self._edges).tolist()
+        for number, (first, last) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+            if first == last:
+                continue
+            segment, worker, worker_segment = self._routes[number]
+            whole = None
+            if last - first == segment.stop - segment.start:
+                whole = slice(segment.start, segment.stop)
+            parts.append(PostedPart(worker, number, worker_segment, slice(first, last), whole))
+        return parts
+
+
+def index_of(slots: NDArray[np.int64]) -> Slots:
+    """Return the slice that equals these sorted slots if they are consecutive: it indexes much faster."""
+    if slots[-1] - slots[0] == len(slots) - 1:
+        return slice(int(slots[0]), int(slots[-1]) + 1)
+    return slots
