@@ -14,7 +14,8 @@ from envs.backends.base import BackendConfig, OnFault
 from envs.base import TaskFamily
 from envs.parallel_env_manager import EnvCrashLoopError, ParallelEnvManager, WorkerError
 from tests.streams import stream_hash, trial_streams
-from tests.toys import CountingConfig, CountingFamily, FaultyFamily
+from tests.toys import CountingConfig, CountingFamily
+from tests.toys_faulty import FaultyFamily
 
 SLOTS, TRIALS, WORKERS = 5, 9, 2
 DEADLINE_S = 0.35

@@ -12,7 +12,8 @@ import pytest
 
 from envs.backends.base import BackendConfig, OnFault
 from envs.parallel_env_manager import ParallelEnvManager, Start, TrialDroppedError, WorkerError
-from tests.toys import CountingConfig, CountingFamily, DictCountingFamily, FaultyFamily
+from tests.toys import CountingConfig, CountingFamily, DictCountingFamily
+from tests.toys_faulty import FaultyFamily
 
 STILL = np.zeros((4, 2), np.float32)
 

@@ -31,8 +31,9 @@ from envs.base import Shard, TaskFamily
 from envs.meta import FAMILIES
 from policies.learner import Learner
 from tests.runs import tiny_config
-from tests.toys import CountingConfig, CountingFamily, CountingShard, FaultyFamily
+from tests.toys import CountingConfig, CountingFamily, CountingShard
 from tests.toys_async import WaitingFamily
+from tests.toys_faulty import FaultyFamily
 from utils.machine import available_cores
 
 CORES = available_cores()

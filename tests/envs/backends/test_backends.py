@@ -41,12 +41,12 @@ from tests.toys import (
     CountingFamily,
     DelayedFamily,
     DictCountingFamily,
-    FaultyFamily,
     fall_step,
     noise_of,
     obs_of,
     reward_of,
 )
+from tests.toys_faulty import FaultyFamily
 from utils.seeding import episode_seeds
 
 NUM_SLOTS = 9

@@ -14,7 +14,7 @@ from envs.backends import BACKENDS
 from envs.backends.base import OnFault, StartMethod
 from envs.base import Shard
 from tests.faults import DEADLINE_S, TOY, check_run, fault_free, faulty, happened, manage, played
-from tests.toys import FaultyFamily
+from tests.toys_faulty import FaultyFamily
 
 PROCESSES = ("process", "pipe")
 RAISING = (

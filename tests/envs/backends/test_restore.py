@@ -23,7 +23,8 @@ from envs.backends.workers.process import ProcessBackend
 from envs.base import TaskFamily
 from envs.layout import Layout
 from tests.envs.backends.troubles import DoingFamily, nothing
-from tests.toys import CountingConfig, CountingFamily, FaultyFamily
+from tests.toys import CountingConfig, CountingFamily
+from tests.toys_faulty import FaultyFamily
 
 SLOTS = 6
 EVERYONE = np.arange(SLOTS)

@@ -20,15 +20,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.base import EnvSpec, Shard
-from tests.toys import (
-    ACTION_DIM,
-    OBS_DIM,
-    TASK_DIM,
-    CountingConfig,
-    CountingFamily,
-    CountingShard,
-    reply_pipe,
-)
+from tests.toys import ACTION_DIM, OBS_DIM, TASK_DIM, CountingConfig, CountingFamily, CountingShard
+from tests.toys_faulty import reply_pipe
 
 PICTURE = (160, 160, 4)
 """100 kB: more than a pipe holds."""

@@ -12,7 +12,8 @@ from gymnasium.utils.env_checker import check_env
 from envs.backends.base import BackendConfig, OnFault
 from envs.interop.varibad_wrapper import Boundary, VariBadWrapper
 from envs.parallel_env_manager import ParallelEnvManager, TrialDroppedError
-from tests.toys import CountingConfig, CountingFamily, FaultyFamily
+from tests.toys import CountingConfig, CountingFamily
+from tests.toys_faulty import FaultyFamily
 
 
 def manager_of(

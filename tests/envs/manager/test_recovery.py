@@ -17,7 +17,8 @@ from envs.base import Rows, Shard, SlotError, TaskFamily
 from envs.parallel_env_manager import EnvCrashLoopError, ParallelEnvManager, Start, WorkerError
 from policies.collection.wave import Plan, RandomActor, run_wave
 from tests.streams import stream_hash, trial_streams
-from tests.toys import ACTION_DIM, CountingFamily, CountingShard, FaultyFamily
+from tests.toys import ACTION_DIM, CountingFamily, CountingShard
+from tests.toys_faulty import FaultyFamily
 from utils.seeding import Phase
 
 NUM_SLOTS, NUM_TRIALS = 5, 9

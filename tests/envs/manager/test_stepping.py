@@ -18,7 +18,8 @@ from envs.backends.base import BackendConfig
 from envs.base import EnvConfig, EnvSpec, Shard, TaskFamily
 from envs.parallel_env_manager import ParallelEnvManager, Start
 from policies.collection.wave import Plan, RandomActor, run_wave
-from tests.toys import ACTION_DIM, CountingConfig, CountingFamily, DelayedFamily, FaultyFamily
+from tests.toys import ACTION_DIM, CountingConfig, CountingFamily, DelayedFamily
+from tests.toys_faulty import FaultyFamily
 from utils.seeding import Phase
 
 NUM_SLOTS = 4

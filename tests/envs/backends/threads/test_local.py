@@ -19,8 +19,9 @@ from envs.backends.threads.local_host import LocalHost, OrderKind, PrivateRows
 from envs.backends.threads.mailbox import Letter, Mailbox
 from envs.base import SlotError
 from envs.layout import Layout
-from tests.toys import CountingConfig, CountingFamily, DictCountingFamily, SpeechlessError, UnpicklableError
+from tests.toys import CountingConfig, CountingFamily, DictCountingFamily
 from tests.toys_async import AsyncCountingFamily, Driver, Gate, Hook, HookedFamily, raising
+from tests.toys_faulty import SpeechlessError, UnpicklableError
 
 KINDS = [("thread", False), ("thread", True), ("asyncio", False), ("asyncio", True)]
 """Backends, with shards that are stepped and with shards of coroutines."""

@@ -39,7 +39,8 @@ import json, os, signal, sys, threading
 import numpy as np
 from envs.backends.base import BackendConfig, OnFault, StartMethod
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
-from tests.toys import CountingConfig, CountingFamily, FaultyFamily
+from tests.toys import CountingConfig, CountingFamily
+from tests.toys_faulty import FaultyFamily
 
 print("top level")
 

@@ -26,7 +26,8 @@ from envs.backends.base import BackendConfig, BackendError, Block, OnFault, Star
 from envs.backends.workers.process import ProcessBackend
 from envs.layout import Layout
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
-from tests.toys import ACTION_DIM, CountingConfig, CountingFamily, FaultyFamily, LongTaskFamily
+from tests.toys import ACTION_DIM, CountingConfig, CountingFamily, LongTaskFamily
+from tests.toys_faulty import FaultyFamily
 from utils.stop_signal import ENDINGS
 
 METHODS = [StartMethod.forkserver, StartMethod.spawn, StartMethod.fork]

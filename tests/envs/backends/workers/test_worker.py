@@ -14,7 +14,7 @@ from envs.backends.workers.messages import TEXT_LIMIT
 from envs.base import SlotError
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from tests.envs.backends.troubles import CutOff, DoingFamily, Leave
-from tests.toys import FaultyFamily, SpeechlessError, UnpicklableError, go_wrong
+from tests.toys_faulty import FaultyFamily, SpeechlessError, UnpicklableError, go_wrong
 
 
 def told(error: BaseException) -> dict[str, object]:
