@@ -1,1 +1,1 @@
-"""Robots on MuJoCo, a family a file."""
+"""Families of robots on MuJoCo: one file each, beside the robots and the shard that they share."""

@@ -1,4 +1,4 @@
-"""What the ant's tasks share: the robot, where it is, when it has fallen, and what its contacts cost."""
+"""What the ant's tasks share: the robot, its position, its healthy heights, and the cost of its contacts."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ TORSO = 1
 """The torso's body number, as Gymnasium's Ant has it too."""
 
 HEALTHY_Z = (0.2, 1.0)
+# Gymnasium's weight of the squared contact forces.
 CONTACT_COST = 0.5e-3
 FORCES = 84
-"""Contact forces: six numbers for each of 14 bodies. Those of the world, the first six, are always 0, but the
-published observations have them.
+"""The number of contact forces: six for each of 14 bodies.
+
+The first six are those of the world and always 0, but the published observations contain them.
 """
 
 
 class AntShard(MujocoShard, ABC):
-    """Slots of an ant whose place is that of its torso, lagged: `xpos` after a step describes the state
-    before its last evaluation.
+    """Slots of an ant whose position is that of its torso.
+
+    The position is lagged: after a step, `xpos` describes the state before MuJoCo's last evaluation.
     """
 
     def __init__(
@@ -37,16 +40,16 @@ class AntShard(MujocoShard, ABC):
         return self._torso[at]
 
     def clipped_forces(self, at: SlotIndex) -> NDArray[np.float64]:
-        """[n, 84] `cfrc_ext`, lagged like the place, clipped to [-1, 1]."""
+        """[n, 84] `cfrc_ext`, lagged like the position, and clipped to [-1, 1]."""
         forces = self.contact_forces(at)
         return np.minimum(np.maximum(forces, -1.0), 1.0).reshape(len(forces), FORCES)
 
     def outside(self, at: SlotIndex, heights: tuple[float, float]) -> NDArray[np.bool_]:
-        """[n] whether the torso's present height is not within these."""
+        """[n] whether the torso's present height lies outside these bounds."""
         height = self.qpos[at, 2]
         return (height < heights[0]) | (height > heights[1])
 
 
 def ant_contact_cost(forces: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[n] what these clipped forces cost."""
+    """[n] the cost of these clipped forces: 0.0005 times their squared norm."""
     return CONTACT_COST * sum_columns(forces * forces)

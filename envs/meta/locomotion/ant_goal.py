@@ -1,4 +1,4 @@
-"""AntGoal: the MuJoCo ant that has to find the place where it is to stand, on `mujoco.batch`."""
+"""AntGoal: the MuJoCo ant that has to find the place where it is to stand."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from envs.meta.locomotion.mujoco_shard import SlotIndex
 from utils.options import OptionError, option
 
 RADII = (3.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.3)
-"""The radius of the goal at the levels 0 to 6."""
+"""The goal's radius at the levels 0 to 6."""
 STANDARD_LEVEL = 4
 
 
 class AntGoalVariant(Enum):
-    """Where goals are and what a step is worth; see AntGoal."""
+    """Where goals are and how a step is rewarded; see AntGoal."""
 
     dense = "dense"
     sparse = "sparse"
@@ -41,6 +41,7 @@ _CONTROL_COST = {
     AntGoalVariant.semicircle_sparse: 0.1,
     AntGoalVariant.circle: 0.5,
 }
+"""The weight of the squared torques."""
 _RADIUS = {
     AntGoalVariant.dense: 0.75,
     AntGoalVariant.sparse: 0.75,
@@ -48,8 +49,10 @@ _RADIUS = {
     AntGoalVariant.semicircle_sparse: 0.2,
     AntGoalVariant.circle: 0.4,
 }
+"""How near to the goal counts as in the goal; the radius of `level` depends on the level."""
 _SEMICIRCLES = (AntGoalVariant.semicircle, AntGoalVariant.semicircle_sparse)
 _STILL = replace(ANT, noise=0.0)
+"""The ant of the half circles: its episodes start without noise."""
 
 
 @dataclass
@@ -59,16 +62,16 @@ class AntGoalConfig(EnvConfig):
     family: str = "AntGoal"
     variant: AntGoalVariant = option(
         AntGoalVariant.dense,
-        "dense, sparse, level: goals within 3; semicircle, semicircle_sparse, circle: goals at distance 1",
+        "goals and reward; the first three have goals within 3, the others at distance 1",
     )
     level: int = option(
         STANDARD_LEVEL,
-        "of variant=level: the goal's radius, from 0 (3.0, felt nearly everywhere) to 6 (0.3)",
+        "the radius of the goal of variant=level, from 0 (radius 3.0) to 6 (0.3)",
         low=0,
         high=6,
     )
     contacts: bool = option(
-        False, "observe the contact forces and subtract their cost, which were zeros in most published runs"
+        False, "observe the contact forces and subtract their cost (zeros in most published runs)"
     )
 
 
@@ -76,29 +79,32 @@ class AntGoal(TaskFamily):
     """The MuJoCo ant that has to find the place where it is to stand.
 
     Task: the goal g = (x, y), uniform in the disc of radius 3 (dense, sparse, level), on the unit circle
-    (circle) or on its upper half (semicircle, semicircle_sparse). Observation, 29 numbers: qpos (15), qvel
-    (14); with `contacts` 84 more, the force and torque on each of 14 bodies (of which the first, the world,
-    has none), clipped to [-1, 1]. Action: eight torques in [-1, 1]. Reward, with p the torso's place after
-    the step and d = |p - g|, all of them minus 0.0005 |clip(cfrc_ext, -1, 1)|^2 with `contacts`: dense,
-    semicircle: -(|p_x - g_x| + |p_y - g_y|) - 0.1 |a|^2; sparse: 1 - d where d <= 0.75, else -0.75; - 0.01
-    |a|^2; level: -min(d, R) - 0.01 |a|^2, where R is 3, 2, 1.5, 1, 0.75, 0.5 or 0.3 for `level` 0 to 6;
-    semicircle_sparse: 1 where d <= 0.2, else 0; - 0.1 |a|^2; circle: 1 - d - 0.5 |a|^2. Terminated: a
-    simulation that diverged; for circle also height outside [0.2, 1.0]. H=200, k=2. An episode starts at
-    MuJoCo's default pose, with noise except on the half circle: U(-0.1, 0.1) on qpos, N(0, 0.1) on qvel.
-    Info: distance (d), success (in the goal now: within the radius of the reward, or where it has none 0.75
-    for dense, 0.2 for semicircle and 0.4 for circle), x and y (of the torso).
+    (circle), or on its upper half (semicircle, semicircle_sparse). Observation, 29 numbers: qpos (15), qvel
+    (14); with `contacts` 84 more, the force and torque on each of 14 bodies (the first body, the world, has
+    none), clipped to [-1, 1]. Action: eight torques in [-1, 1].
 
-    Lagged quantities: p, x, y and cfrc_ext are of the fields that MuJoCo derives, which after a step describe
-    the state before its last evaluation and not qpos; so in the published environments too. qpos, qvel and
-    the height are current.
+    Reward: p is the position of the torso after the step, and d = |p - g|. dense, semicircle: -(|p_x - g_x| +
+    |p_y - g_y|) - 0.1 |a|^2. sparse: 1 - d where d <= 0.75, else -0.75; less 0.01 |a|^2. level: -min(d, R) -
+    0.01 |a|^2, where R is 3, 2, 1.5, 1, 0.75, 0.5 or 0.3 for `level` 0 to 6. semicircle_sparse: 1 where d <=
+    0.2, else 0; less 0.1 |a|^2. circle: 1 - d - 0.5 |a|^2. With `contacts` 0.0005 |clip(cfrc_ext, -1, 1)|^2
+    is subtracted from all of them.
+
+    Terminated: when the simulation diverged; in circle also when the height is outside [0.2, 1.0]. H=200,
+    k=2. An episode starts at MuJoCo's default pose, with noise except on the half circle: U(-0.1, 0.1) on
+    qpos, N(0, 0.1) on qvel. Info: distance (d), success (in the goal now: within the radius of the reward, or
+    where the reward has none 0.75 for dense, 0.2 for semicircle and 0.4 for circle), x and y (of the torso).
+
+    Lagged quantities: p, x, y and cfrc_ext are taken from the fields that MuJoCo derives. After a step these
+    describe the state before its last evaluation, and not qpos; the published environments do the same. qpos,
+    qvel and the height are current.
 
     Published as AntGoal-v0 of VariBAD, PEARL and pomdp-baselines (dense; always 113 numbers, of which 84 were
-    zeros with the MuJoCo versions of the published results, and no contact cost in effect: contacts=false
-    leaves them out); AntGoalSparse of HyperX (sparse) and of hyper (level), whose observations repeat the
-    lagged place of the torso; AntSemiCircle and its sparse form of BOReL (no contacts); AntGoal of the
-    pomdp-baselines fork by qrico64 (circle, reward_scale=1; its goals are evenly spaced, or of arcs for
-    training and for testing, and some of its versions have the distance of dense). The model is Gymnasium's
-    ant.xml. The splits are disjoint.
+    zeros with the MuJoCo versions of the published results, so that the contact cost had no effect:
+    contacts=false leaves them out); AntGoalSparse of HyperX (sparse) and of hyper (level), whose observations
+    repeat the lagged position of the torso; AntSemiCircle and its sparse form of BOReL (no contacts); AntGoal
+    of the pomdp-baselines fork by qrico64 (circle, reward_scale=1; its goals are evenly spaced, or on
+    separate arcs for training and for testing, and some of its versions have the distance of dense). The
+    model is Gymnasium's ant.xml. The splits are disjoint.
     """
 
     Config = AntGoalConfig
@@ -110,7 +116,8 @@ class AntGoal(TaskFamily):
         super().__init__(config)
         if config.level != STANDARD_LEVEL and config.variant is not AntGoalVariant.level:
             raise OptionError(
-                f"AntGoal: level={config.level} is the radius of variant=level, and variant={config.variant.name} has its own."
+                f"AntGoal: level={config.level} is the radius of variant=level, "
+                f"and variant={config.variant.name} has its own."
             )
         self.spec = EnvSpec(
             name="AntGoal",
@@ -127,16 +134,15 @@ class AntGoal(TaskFamily):
         variant = self.config.variant
         turns, areas = split_uniforms(rng, (2, n), split)
         angles = (math.pi if variant in _SEMICIRCLES else 2.0 * math.pi) * turns
-        # The root makes the disc uniform: three quarters of its area are beyond half of its radius.
-        far = (
-            np.ones(n)
-            if variant is AntGoalVariant.circle or variant in _SEMICIRCLES
-            else 3.0 * np.sqrt(areas)
-        )
+        if variant is AntGoalVariant.circle or variant in _SEMICIRCLES:
+            radii = np.ones(n)
+        else:
+            # The root makes goals uniform in the disc: three quarters of its area lie beyond half its radius.
+            radii = 3.0 * np.sqrt(areas)
         # math, not numpy: numpy's trigonometry may give other last bits for arrays of other lengths.
         goals = [
             (r * math.cos(angle), r * math.sin(angle))
-            for r, angle in zip(far.tolist(), angles.tolist(), strict=True)
+            for r, angle in zip(radii.tolist(), angles.tolist(), strict=True)
         ]
         return np.array(goals, np.float64).reshape(n, 2)
 
@@ -176,7 +182,9 @@ class AntGoalShard(AntShard):
     ) -> NDArray[np.float64]:
         reward = self._goal_reward(*self._measure(at, position))
         reward -= _CONTROL_COST[self._variant] * sum_columns(ctrl * ctrl)
-        return reward - ant_contact_cost(self.clipped_forces(at)) if self._contacts else reward
+        if self._contacts:
+            reward -= ant_contact_cost(self.clipped_forces(at))
+        return reward
 
     def fallen(self, at: SlotIndex) -> NDArray[np.bool_] | None:
         return self.outside(at, HEALTHY_Z) if self._variant is AntGoalVariant.circle else None
@@ -184,13 +192,14 @@ class AntGoalShard(AntShard):
     def observe(self, at: SlotIndex, obs: NDArray[Any]) -> None:
         obs[at, :15] = self.qpos[at]
         obs[at, 15:29] = self.qvel[at]
+        # The forces follow the 29 numbers of the state.
         if self._contacts:
             obs[at, 29:] = self.clipped_forces(at)
 
     def _measure(
         self, at: SlotIndex, position: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The offset [n, 2] from the goal, and its length; writes info."""
+        """The offset [n, 2] from the goal and its length [n]; writes info."""
         offset = position - self._goal[at]
         # Square roots are correctly rounded everywhere, unlike np.hypot, so the bits depend on nothing.
         distance = np.sqrt(sum_columns(offset * offset))
@@ -201,12 +210,15 @@ class AntGoalShard(AntShard):
         return offset, distance
 
     def _goal_reward(self, offset: NDArray[np.float64], distance: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[n] the reward of being there, without costs."""
+        """[n] the reward for the position, before costs are subtracted."""
         match self._variant:
+            # The Manhattan distance.
             case AntGoalVariant.dense | AntGoalVariant.semicircle:
                 return -sum_columns(np.abs(offset))
+            # The published sparse reward: continuous inside, and a constant penalty outside.
             case AntGoalVariant.sparse:
                 return np.where(distance <= self._radius, 1.0 - distance, -self._radius)
+            # The distance, cut off beyond the level's radius.
             case AntGoalVariant.level:
                 return -np.minimum(distance, self._radius)
             case AntGoalVariant.semicircle_sparse:

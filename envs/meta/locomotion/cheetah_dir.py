@@ -1,6 +1,4 @@
-"""CheetahDir: the half cheetah that has to find out whether it is to run forward or backward, on
-`mujoco.batch`.
-"""
+"""CheetahDir: the half cheetah that has to find out whether it is to run forward or backward."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ DIRECTIONS = (-1.0, 1.0)
 
 @dataclass
 class CheetahDirConfig(EnvConfig):
-    """Options of CheetahDir; the defaults are HalfCheetahDir-v0 of VariBAD and CheetahDir-v0 of
-    pomdp-baselines.
-    """
+    """Options of CheetahDir; the defaults are those of VariBAD and pomdp-baselines."""
 
     family: str = "CheetahDir"
 
@@ -31,13 +27,13 @@ class CheetahDir(TaskFamily):
 
     Task: the direction d, -1 or +1. Observation, 20 numbers: qpos[1:] (8), qvel (9), the torso's x, y, z (3).
     Action: six torques in [-1, 1]. Reward: d v - 0.05 |a|^2, where v is the change of qpos[0] in the step
-    over its 0.05 s (5 frames of 0.01 s). Terminated: only if the simulation diverged (MuJoCo resets it
-    silently; its v is taken as 0). H=200, k=2. Every episode starts at MuJoCo's default pose with noise:
-    U(-0.1, 0.1) on qpos, N(0, 0.1) on qvel. Info: velocity (d v), x (qpos[0]).
+    divided by the step's 0.05 s (5 frames of 0.01 s). Terminated: only when the simulation diverged (MuJoCo
+    resets it silently; its v is taken as 0). H=200, k=2. Every episode starts at MuJoCo's default pose with
+    noise: U(-0.1, 0.1) on qpos, N(0, 0.1) on qvel. Info: velocity (d v), x (qpos[0]).
 
-    Lagged quantities: the torso's x, y, z are of `xpos`, which after a step describes the state before its
-    last evaluation; the rest of the observation, and v, are of qpos and qvel, which are current. The
-    published environments have it so too.
+    Lagged quantities: the torso's x, y, z are taken from `xpos`, which after a step describes the state
+    before MuJoCo's last evaluation. The rest of the observation, and v, come from qpos and qvel, which are
+    current. The published environments do the same.
 
     Published as CheetahDir-v0 of pomdp-baselines and HalfCheetahDir-v0 of VariBAD. The model is Gymnasium's
     half_cheetah.xml. The two directions are all the tasks there are, so the splits are shared.
@@ -71,6 +67,7 @@ class CheetahDirShard(CheetahShard):
     """Slots of CheetahDir."""
 
     def speed_reward(self, at: SlotIndex, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+        # Positive where the robot runs in the direction of its task.
         along = self.task[at] * velocity
         self.rows.info[at, 0] = along
         return along

@@ -1,6 +1,4 @@
-"""CheetahDirSparse: CheetahDir that pays only far from the start, so that the direction has to be searched
-for.
-"""
+"""CheetahDirSparse: CheetahDir that rewards running only far from the start."""
 
 from __future__ import annotations
 
@@ -24,25 +22,24 @@ class CheetahDirSparseConfig(EnvConfig):
     family: str = "CheetahDirSparse"
     threshold: float = option(
         5.0,
-        "how far from the start, in metres, running begins to be paid; published: 5 with H=200, 10 with H=400",
+        "distance from the start, in metres, beyond which running is rewarded",
         above=0,
     )
 
 
 class CheetahDirSparse(TaskFamily):
-    """The half cheetah that has to find out whether to run forward or backward, and is paid only far from its
-    start.
+    """The half cheetah that has to find its direction, and is rewarded only far from its start.
 
     Task: the direction d, -1 or +1. Observation, 20 numbers: qpos[1:] (8), qvel (9), the torso's x, y, z (3).
     Action: six torques in [-1, 1]. Reward: d v - 0.05 |a|^2 where the torso's |x| >= `threshold` (5), else -
-    0.05 |a|^2, with v the change of qpos[0] in the step over its 0.05 s (5 frames of 0.01 s); so beyond the
-    threshold on the wrong side, running on costs and running back pays. Terminated: only if the simulation
-    diverged (its v is taken as 0). H=200, k=2. Starts are those of CheetahDir. Info: velocity (d v), x
-    (qpos[0]), success (beyond the threshold on the right side now).
+    0.05 |a|^2, where v is the change of qpos[0] in the step divided by the step's 0.05 s (5 frames of 0.01
+    s). So beyond the threshold on the wrong side, to run on costs and to run back pays. Terminated: only when
+    the simulation diverged (its v is taken as 0). H=200, k=2. Episodes start as those of CheetahDir. Info:
+    velocity (d v), x (qpos[0]), success (beyond the threshold on the right side now).
 
-    Lagged quantities: the torso's x, y, z, in the observation and before the threshold, are of `xpos`, which
-    after a step describes the state before its last evaluation; the rest of the observation, and v, are of
-    qpos and qvel, which are current. So in the published ones.
+    Lagged quantities: the torso's x, y, z, in the observation and in the comparison with the threshold, are
+    taken from `xpos`, which after a step describes the state before MuJoCo's last evaluation. The rest of the
+    observation, and v, come from qpos and qvel, which are current. The published environments do the same.
 
     Published as HalfCheetahDirSparse-v0 of HyperX and hyper (the defaults), and HalfCheetahDirSparseTen-v0 of
     hyper (threshold=10, H=400). HyperX puts the torso first in the observation and shows qpos[0] too, which
@@ -83,6 +80,8 @@ class CheetahDirSparseShard(CheetahDirShard):
         self._threshold = threshold
 
     def speed_reward(self, at: SlotIndex, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+        # The place that counts is the torso's lagged one, as published; qpos[0] would be current.
         x = self.torso[at, 0]
         self.rows.info[at, 2] = self.task[at] * x >= self._threshold
+        # `super().speed_reward` also writes the velocity into info, whether or not it is rewarded.
         return np.where(np.abs(x) >= self._threshold, super().speed_reward(at, velocity), 0.0)

@@ -1,4 +1,4 @@
-"""HalfCheetahVel: the half cheetah that has to find out how fast it is to run, on `mujoco.batch`."""
+"""HalfCheetahVel: the half cheetah that has to find out how fast it is to run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class HalfCheetahVelConfig(EnvConfig):
 
     family: str = "HalfCheetahVel"
     highest_velocity: float = option(
-        3.0, "velocities are uniform from 0 to this, in metres per second", above=0
+        3.0, "target velocities are uniform from 0 to this, in metres per second", above=0
     )
 
 
@@ -29,18 +29,19 @@ class HalfCheetahVel(TaskFamily):
 
     Task: the velocity w, uniform in [0, 3] (`highest_velocity`). Observation, 20 numbers: qpos[1:] (8), qvel
     (9), the torso's x, y, z (3). Action: six torques in [-1, 1]. Reward: -|v - w| - 0.05 |a|^2, where v is
-    the change of qpos[0] in the step over its 0.05 s (5 frames of 0.01 s). Terminated: only if the simulation
-    diverged (MuJoCo resets it silently; its v is taken as 0). H=200, k=2. Every episode starts at MuJoCo's
-    default pose with noise: U(-0.1, 0.1) on qpos, N(0, 0.1) on qvel. Info: velocity (v), x (qpos[0]).
+    the change of qpos[0] in the step divided by the step's 0.05 s (5 frames of 0.01 s). Terminated: only when
+    the simulation diverged (MuJoCo resets it silently; its v is taken as 0). H=200, k=2. Every episode starts
+    at MuJoCo's default pose with noise: U(-0.1, 0.1) on qpos, N(0, 0.1) on qvel. Info: velocity (v), x
+    (qpos[0]).
 
-    Lagged quantities: the torso's x, y, z are of `xpos`, which after a step describes the state before its
-    last evaluation; the rest of the observation, and v, are of qpos and qvel, which are current. The
-    published environments have it so too.
+    Lagged quantities: the torso's x, y, z are taken from `xpos`, which after a step describes the state
+    before MuJoCo's last evaluation. The rest of the observation, and v, come from qpos and qvel, which are
+    current. The published environments do the same.
 
     Published as HalfCheetahVel-v0 of VariBAD (a new task for every trial), of pomdp-baselines
-    (num_train_tasks=100, num_eval_tasks=20) and cheetah-vel of PEARL (100 and 30); some of their docstrings
-    say [0, 2], their code [0, 3]. AMAGO's has the first 17 numbers only, H=1000 and k=1. The model is
-    Gymnasium's half_cheetah.xml. The splits are disjoint.
+    (num_train_tasks=100, num_eval_tasks=20), and as cheetah-vel of PEARL (100 and 30). Some of their
+    docstrings say [0, 2], but their code says [0, 3]. AMAGO's has the first 17 numbers only, H=1000 and k=1.
+    The model is Gymnasium's half_cheetah.xml. The splits are disjoint.
     """
 
     Config = HalfCheetahVelConfig
@@ -71,5 +72,6 @@ class HalfCheetahVelShard(CheetahShard):
     """Slots of HalfCheetahVel."""
 
     def speed_reward(self, at: SlotIndex, velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+        # The reward is greatest, 0, at exactly the velocity of the task.
         self.rows.info[at, 0] = velocity
         return -np.abs(velocity - self.task[at])

@@ -18,21 +18,23 @@ class HopperRandParamsConfig(EnvConfig):
 class HopperRandParams(RandParams):
     """The MuJoCo hopper that has to find out how it is built.
 
-    Task: 41 exponents e, each uniform in [-3, 3], for every number of body_mass (5), body_inertia (15),
+    Task: 41 exponents e, each uniform in [-3, 3], one for every number of body_mass (5), body_inertia (15),
     geom_friction (15) and dof_damping (6), in this order. The number is multiplied by 1.5^e, a damping by
     1.3^e; those that are 0 in the model stay 0. Observation, 11 numbers: qpos[1:] (5), qvel (6) clipped to
     [-10, 10]. Action: three torques in [-1, 1]. Reward: v + 1 - 0.001 |a|^2, where v is the change of qpos[0]
-    in the step over its 0.008 s (4 frames). The + 1 is paid on the last row of a fall too. Terminated: height
-    not above 0.7, angle not within +-0.2, any other position or speed not within +-100, or a simulation that
-    diverged (its v is taken as 0). H=200, k=2. Every episode starts at MuJoCo's default pose with noise:
-    U(-0.005, 0.005) on qpos and qvel. Info: velocity and x. Nothing lags: all is of qpos and qvel.
+    in the step divided by the step's 0.008 s (4 frames). The + 1 is paid on the last row of a fall too.
+    Terminated: when the height is not above 0.7, the angle not within +-0.2, or any other position or speed
+    not within +-100, or when the simulation diverged (its v is taken as 0). H=200, k=2. Every episode starts
+    at MuJoCo's default pose with noise: U(-0.005, 0.005) on qpos and qvel. Info: velocity and x. Nothing
+    lags: all quantities come from qpos and qvel.
 
     Published as HopperRandParams-v0 of rand_param_envs, as in PEARL and VariBAD, which multiplied the fields
-    and left the constants that MuJoCo derives from masses (mj_setConst) as they were; so do we. The task was
-    the products there, here it is the exponents. The model is Gymnasium's hopper.xml, so that numbers
+    and did not update the constants that MuJoCo derives from masses (mj_setConst); the same is done here.
+    Their task was the products, here it is the exponents. The model is Gymnasium's hopper.xml, so returns
     published with MuJoCo 1.31 are not comparable. The splits are disjoint.
     """
 
     Config = HopperRandParamsConfig
+    # Everything but the robot and its scores is in `RandParams`.
     robot = HOPPER
     references = (Reference(oracle=None, random=18.4, tasks=200),)

@@ -1,6 +1,4 @@
-"""Robots on `mujoco.batch`: physics, starts, parameters of their own, contact forces, divergence and
-pictures; a family adds what it rewards.
-"""
+"""Robots on `mujoco.batch`: all but a family's observation, reward and ends."""
 
 from __future__ import annotations
 
@@ -24,14 +22,20 @@ if TYPE_CHECKING:
     import mujoco
 
 HUGE = 1e10
-"""MuJoCo's own limit: it resets a simulation whose state is beyond, but looks only at the start of a frame.
+"""MuJoCo's own limit: it resets a simulation whose state lies beyond.
+
+It checks at the start of a frame only, so a state may be beyond the limit at the end of a step.
 """
 
-_INSTALL = "Install EGL or OSMesa (Debian: libegl1, libosmesa6) and set MUJOCO_GL=egl or MUJOCO_GL=osmesa before the program starts"
+_INSTALL = (
+    "Install EGL or OSMesa (Debian: libegl1, libosmesa6) "
+    "and set MUJOCO_GL=egl or MUJOCO_GL=osmesa before the program starts"
+)
 
 _log = logging.getLogger(__name__)
 
 SlotIndex = NDArray[np.int64] | slice
+"""How the slots of a step index arrays: all of them as a slice, else their numbers (see `index_of`)."""
 
 
 class Speeds(Enum):
@@ -46,33 +50,34 @@ class RobotModel:
     """A robot of Gymnasium's, as its tasks use it."""
 
     file: str
-    """Its model among Gymnasium's MuJoCo assets."""
+    """The file of its model, among Gymnasium's MuJoCo assets."""
     frame_skip: int
-    """Frames of physics in a step."""
+    """The number of physics frames in a step."""
     noise: float
-    """On the first qpos (uniform) and qvel (by `speeds`) of an episode."""
+    """The scale of the noise on an episode's first qpos (uniform) and qvel (see `speeds`)."""
     speeds: Speeds
     camera: str = "track"
 
 
 class MujocoShard(Shard, ABC):
-    """Slots of one robot. A subclass says what position it watches, what a step is worth, when an episode
-    ends, and what is observed.
+    """Slots of one robot.
 
-    `velocity` is the difference of that position over a step, divided by its duration. A simulation that
-    diverged ends its episode with velocity 0 and finite numbers (MuJoCo would silently put it back to its
-    start). `fields` are fields of the model that every slot has values of its own for, in `self.fields`; they
-    must leave the geometry alone. With `contacts`, each simulation keeps its own MjData, and `contact_forces`
-    has what MuJoCo computes only when asked. A subclass binds its fields when it is built: one that is bound
-    later is zero until the next call.
+    A subclass defines a position that it tracks, the reward of a step, the end of an episode, and the
+    observation. `velocity` is the difference of that position over a step, divided by the step's duration. A
+    simulation that diverged ends its episode with velocity 0 and finite numbers (MuJoCo would silently put it
+    back to its start).
+
+    `fields` are fields of the model of which every slot has values of its own, in `self.fields`; they must
+    not change the geometry. With `contacts`, each simulation has its own MjData, and `contact_forces` returns
+    what MuJoCo computes only when it is asked to. A subclass binds derived fields in its constructor: a field
+    that is bound later reads 0 until the next call.
     """
 
     start_stage = "POS"
-    """How far a start is computed (`mujoco.mjtStage`): as far as a first observation or position needs. The
-    physics after it is the same.
+    """How far MuJoCo computes a start (`mujoco.mjtStage`): as far as a first observation or position needs.
 
-    What a stage does not compute is no number of this slot: the batch's threads compute many simulations in
-    the same memory.
+    The physics after it is the same. Fields beyond this stage may hold another slot's values, because the
+    threads of the batch compute many simulations in the same memory.
     """
 
     def __init__(
@@ -89,6 +94,7 @@ class MujocoShard(Shard, ABC):
         mujoco = mujoco_module()
         from mujoco.batch import Batch, SimulationError
 
+        # The model, and one simulation per slot; the arrays that are bound follow the simulations.
         hush_mujoco()
         self.robot = robot
         self.num_slots = num_slots
@@ -96,25 +102,32 @@ class MujocoShard(Shard, ABC):
         self.batch = Batch(self.model, num_slots, min(threads, num_slots), persistent=contacts)
         self.qpos, self.qvel, self._ctrl = (self.batch.bind(name) for name in ("qpos", "qvel", "ctrl"))
         self.fields = {name: self.batch.expand(name) for name in fields}
+        # The duration of a step in seconds.
         self.dt = float(self.model.opt.timestep) * robot.frame_skip
         self._failure = SimulationError
         start_stage = "ACC" if contacts else self.start_stage  # the forces of a start, too
         self._none, self._start_stage = (
             int(getattr(mujoco.mjtStage, f"mjSTAGE_{stage}")) for stage in ("NONE", start_stage)
         )
+        # Counters of the warnings with which MuJoCo reports a divergence: a number is not finite or too
+        # large.
         bad = [int(getattr(mujoco.mjtWarning, f"mjWARN_BAD{name}")) for name in ("QPOS", "QVEL", "QACC")]
         self._divergences = self.batch.warning[:, min(bad) : max(bad) + 1, 1]
+        # Actions lie in [-1, 1]; models whose torques have other bounds scale them.
         gain = self.model.actuator_ctrlrange[:, 1]
         self._gain = None if (gain == 1.0).all() else gain.copy()
+        # The tracked position at the previous row, from which the velocity follows.
         self._before = np.zeros((num_slots, dims))
+        # Contact forces are computed in an MjData of their own, one slot after the other.
         self._scratch = mujoco.MjData(self.model) if contacts else None
         self._forces = np.zeros((num_slots, self.model.nbody, 6)) if contacts else None
         self._renderer: mujoco.Renderer | None = None
 
     @abstractmethod
     def set_tasks(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
-        """Remember the tasks of these slots, and set what they change in `self.fields`; the episode's start
-        follows.
+        """Store the tasks of these slots, and set what they change in `self.fields`.
+
+        The start of the episode follows.
         """
 
     @abstractmethod
@@ -129,8 +142,9 @@ class MujocoShard(Shard, ABC):
         position: NDArray[np.float64],
         velocity: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        """[n] the reward of a step; writes info. `ctrl` are the torques as the model takes them, `velocity`
-        [n, dims].
+        """[n] the reward of a step; writes info.
+
+        `ctrl` are the torques as the model takes them, and `velocity` is [n, dims].
         """
 
     def fallen(self, at: SlotIndex) -> NDArray[np.bool_] | None:
@@ -142,19 +156,24 @@ class MujocoShard(Shard, ABC):
         """Write the observation of these slots into `obs[at]`."""
 
     def write_start_info(self, at: SlotIndex, position: NDArray[np.float64]) -> None:
-        """Write the info of a start, where there is any that is not 0."""
+        """Write the info of a start, where it is not 0."""
         self.rows.info[at] = 0.0
 
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
-        """Put the robots at noisy default poses (which clears their divergence counters)."""
+        """Start episodes in noisy default poses; this also clears MuJoCo's divergence counters."""
         self.set_tasks(slots, tasks)
+        # Put the simulations back to the default pose; nothing is computed yet.
         self.batch.reset(slots, stage=self._none)
         noise, (nq, nv) = self.robot.noise, (self.model.nq, self.model.nv)
+        # One generator per slot, so that its noise depends on its seed alone.
         for slot, seed in zip(slots.tolist(), seeds.tolist(), strict=True):
             rng = np.random.default_rng(seed)
             self.qpos[slot] += rng.uniform(-noise, noise, nq)
-            normal = self.robot.speeds is Speeds.normal
-            self.qvel[slot] += noise * rng.standard_normal(nv) if normal else rng.uniform(-noise, noise, nv)
+            if self.robot.speeds is Speeds.normal:
+                self.qvel[slot] += noise * rng.standard_normal(nv)
+            else:
+                self.qvel[slot] += rng.uniform(-noise, noise, nv)
+        # Compute the derived fields of the noisy pose, then write the first row.
         self.batch.forward(slots, stage=self._start_stage)
         self._read_forces(slots, None)
         position = self._before[slots] = self.position(slots)
@@ -162,7 +181,7 @@ class MujocoShard(Shard, ABC):
         self.observe(slots, self._obs)
 
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
-        """A few frames of these robots."""
+        """Simulate one step of these slots, which is `frame_skip` frames of physics."""
         at = index_of(slots, self.num_slots)
         ctrl = clipped_actions(actions, slots)
         if self._gain is not None:
@@ -172,11 +191,10 @@ class MujocoShard(Shard, ABC):
             self.batch.step(None if isinstance(at, slice) else slots, nstep=self.robot.frame_skip)
         except self._failure as error:
             raise SlotError(int(error.ids[0]), str(error)) from error
-        # Not below the limit: NaN too. Divergence is rare, and one look at the states of all slots is cheap.
+        # "not ... < HUGE" is true for NaN too. One check of all slots' states is cheap, and seldom true.
         if self._divergences.any() or not np.abs(self.batch.state).max() < HUGE:
-            with np.errstate(
-                over="ignore", invalid="ignore"
-            ):  # what derives from such a state may be anything
+            # What derives from a diverged state may be anything, so numpy's warnings about it tell nothing.
+            with np.errstate(over="ignore", invalid="ignore"):
                 self._write_rows(at, ctrl, self._repair_diverged(at))
         else:
             self._write_rows(at, ctrl, None)
@@ -184,7 +202,8 @@ class MujocoShard(Shard, ABC):
     def _write_rows(
         self, at: SlotIndex, ctrl: NDArray[np.float64], diverged: NDArray[np.bool_] | None
     ) -> None:
-        """Write the rows of a step that has been made."""
+        """Write the rows of a step that has been simulated."""
+        # The velocity of the tracked position; a diverged simulation has not moved.
         position, before = self.position(at), self._before[at]
         if diverged is not None:
             position = np.where(diverged[:, None], before, position)
@@ -192,12 +211,14 @@ class MujocoShard(Shard, ABC):
         velocity /= self.dt
         self._before[at] = position
         self._read_forces(at, diverged)
+        # Reward first: `score` may compute what `fallen` needs.
         rows = self.rows
         rows.reward[at] = self.score(at, ctrl, position, velocity)
+        # The episode ends by a fall or by a divergence; the time limit is the trial clock's.
         ended = self.fallen(at)
-        if diverged is not None:
-            ended = diverged if ended is None else ended | diverged
         rows.terminated[at] = False if ended is None else ended
+        if diverged is not None:
+            rows.terminated[at] |= diverged
         rows.truncated[at] = False
         self.observe(at, self._obs)
         if diverged is not None:
@@ -209,21 +230,26 @@ class MujocoShard(Shard, ABC):
         return self.rows.obs
 
     def _repair_diverged(self, at: SlotIndex) -> NDArray[np.bool_]:
-        """[n] which of these slots have diverged; their states, which nobody will step, are made finite."""
-        sound = (np.abs(self.qpos[at]) < HUGE).all(axis=1) & (np.abs(self.qvel[at]) < HUGE).all(axis=1)
+        """[n] which of these slots have diverged.
+
+        Their states are made finite, so that everything that is computed from them is a number. They are not
+        stepped again before a reset.
+        """
+        finite = (np.abs(self.qpos[at]) < HUGE).all(axis=1) & (np.abs(self.qvel[at]) < HUGE).all(axis=1)
         for field in (self.qpos, self.qvel):
             field[at] = np.clip(np.nan_to_num(field[at]), -HUGE, HUGE)
-        return self._divergences[at].any(axis=1) | ~sound
+        return self._divergences[at].any(axis=1) | ~finite
 
     def contact_forces(self, at: SlotIndex) -> NDArray[np.float64]:
-        """[n, bodies, 6] `cfrc_ext` as of the last evaluation of the physics, as stale as every derived
-        field; 0 for a diverged slot.
+        """[n, bodies, 6] `cfrc_ext` as of MuJoCo's last evaluation, lagged like every derived field.
+
+        The forces of a diverged slot are 0.
         """
         assert self._forces is not None, "built without contacts"
         return self._forces[at]
 
     def _read_forces(self, at: SlotIndex, diverged: NDArray[np.bool_] | None) -> None:
-        """Ask MuJoCo for the contact forces of these slots."""
+        """Let MuJoCo compute the contact forces of these slots."""
         forces, data, model = self._forces, self._scratch, self.model
         if forces is None or data is None:
             return
@@ -241,6 +267,7 @@ class MujocoShard(Shard, ABC):
         """The robot as the model's tracking camera sees it."""
         renderer = self._renderer = self._renderer or _make_renderer(self.model)
         data = self.batch.get_data(slot)
+        # With the slot's own model, whose masses and sizes may differ from the shared one's.
         mujoco_module().mj_forward(self.batch.get_model(slot), data)
         renderer.update_scene(data, camera=self.robot.camera)
         return renderer.render()
@@ -253,31 +280,35 @@ class MujocoShard(Shard, ABC):
 
 
 def mujoco_module() -> Any:
-    """The module, imported when it is first needed; its names come from C extensions, which a type checker
-    cannot see.
+    """The module `mujoco`, imported when it is first needed.
+
+    Its names come from C extensions, which a type checker cannot see.
     """
     try:
         import mujoco
     except (AttributeError, ImportError, RuntimeError) as error:
-        # MuJoCo loads its OpenGL when it is imported, whether or not anybody wants a picture.
+        # MuJoCo loads its OpenGL library when it is imported, whether or not pictures are wanted.
         if not (chosen := os.environ.get("MUJOCO_GL")):
             raise
         raise OptionError(
-            f"MuJoCo cannot be imported with MUJOCO_GL={chosen} ({type(error).__name__}: {error}). {_INSTALL}, or unset it: only pictures need it."
+            f"MuJoCo cannot be imported with MUJOCO_GL={chosen} ({type(error).__name__}: {error}). "
+            f"{_INSTALL}, or unset it: only pictures need it."
         ) from error
     return mujoco
 
 
 def load_model(file: str) -> Any:
-    """A robot, as Gymnasium models it."""
+    """The MjModel of one of Gymnasium's robots."""
     hush_mujoco()  # some models warn while they are read
     with as_file(files("gymnasium") / "envs/mujoco/assets" / file) as path:
         return mujoco_module().MjModel.from_xml_path(str(path))
 
 
 def hush_mujoco() -> None:
-    """MuJoCo prints each warning and writes MUJOCO_LOG.TXT into the working directory; here a divergence is
-    an end of an episode instead.
+    """Log MuJoCo's warnings instead of printing them.
+
+    MuJoCo prints each warning and writes MUJOCO_LOG.TXT into the working directory; here a divergence is an
+    ordinary end of an episode.
     """
     mujoco = mujoco_module()
     if mujoco.get_mju_user_warning() is None:
@@ -285,17 +316,19 @@ def hush_mujoco() -> None:
 
 
 def _make_renderer(model: Any) -> mujoco.Renderer:
+    """A renderer on EGL, where Linux has no screen and the user chose nothing else."""
     from mujoco.rendering.classic import gl_context
 
     try:
+        # MuJoCo reads MUJOCO_GL when it is imported, and its default needs a screen. To set the variable
+        # would load OpenGL into every worker, so the choice is made here, where a picture is wanted.
         if platform.system() == "Linux" and not os.environ.get("MUJOCO_GL") and not os.environ.get("DISPLAY"):
-            # MuJoCo reads MUJOCO_GL when it is imported, and its default needs a screen. Setting the variable
-            # would load OpenGL into every worker, so the choice is made here, where somebody wants a picture.
             from mujoco.egl import GLContext
 
             gl_context.GLContext = GLContext
         return mujoco_module().Renderer(model)
-    except Exception as error:  # the OpenGL bindings raise whatever the driver makes them
+    except Exception as error:  # the OpenGL bindings raise whatever the driver makes them raise
         raise RuntimeError(
-            f"MuJoCo draws with OpenGL, which cannot be used here ({type(error).__name__}: {error}). {_INSTALL}."
+            "MuJoCo draws with OpenGL, which cannot be used here "
+            f"({type(error).__name__}: {error}). {_INSTALL}."
         ) from error

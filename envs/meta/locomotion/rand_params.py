@@ -1,4 +1,4 @@
-"""PlanarRobot robots, and the families in which every number of a robot's model is multiplied by a random factor."""
+"""Planar robots, and the families that multiply every number of a robot's model by a random factor."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from envs.meta.kernels import split_uniforms, sum_columns
 from envs.meta.locomotion.mujoco_shard import MujocoShard, RobotModel, SlotIndex, Speeds
 
 FASTEST = 10.0
-"""Speeds are observed up to this."""
+"""Observed speeds are clipped to [-FASTEST, FASTEST]."""
 LIMIT = 3.0
 """The exponents are uniform between -LIMIT and LIMIT."""
 BASES = {"body_mass": 1.5, "body_inertia": 1.5, "geom_friction": 1.5, "dof_damping": 1.3}
-"""The fields that are multiplied, in the order of the task, each by its base to the power of an exponent."""
+"""The fields that are multiplied, in the order of the task.
+
+The factor of a number is the base of its field to the power of an exponent.
+"""
 
 
 @dataclass(frozen=True)
 class HealthyRange:
-    """When a robot stands: height (and angle) strictly within their bounds, and every other number of its
-    state within `state`.
+    """The states in which a robot stands, as Gymnasium's `healthy_*_range` name them.
+
+    Height and angle lie strictly within their bounds, and every other number of the state within `state`.
     """
 
     height: tuple[float, float]
@@ -35,24 +39,25 @@ class HealthyRange:
 
 @dataclass(frozen=True)
 class PlanarRobot:
-    """A robot that lives in a plane: qpos are x, height, angle, and its joints."""
+    """A robot that moves in a plane: qpos are x, height, angle, and its joints."""
 
     model: RobotModel
     healthy: HealthyRange
     bodies: int
-    """The world included."""
+    """The bodies of the model, the world included."""
     geoms: int
-    """The floor included."""
+    """The geoms of the model, the floor included."""
     joints: int
-    """Those with a motor; x, height and angle have none."""
+    """The joints that have a motor; x, height and angle have none."""
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Numbers in each field that is multiplied."""
+        """How many numbers each field that is multiplied has."""
         return {
             "body_mass": self.bodies,
             "body_inertia": 3 * self.bodies,
             "geom_friction": 3 * self.geoms,
+            # x, height and angle are degrees of freedom too; their damping is 0 and stays 0.
             "dof_damping": 3 + self.joints,
         }
 
@@ -74,20 +79,21 @@ WALKER = PlanarRobot(
 
 
 def fallen(healthy: HealthyRange, qpos: NDArray[np.float64], qvel: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """[n] whether these planar robots have fallen."""
-    height = qpos[:, 1]
-    out = (
-        (height <= healthy.height[0]) | (height >= healthy.height[1]) | (np.abs(qpos[:, 2]) >= healthy.angle)
-    )
+    """[n] whether these planar robots have left their healthy range."""
+    height, angle = qpos[:, 1], np.abs(qpos[:, 2])
+    outside = (height <= healthy.height[0]) | (height >= healthy.height[1]) | (angle >= healthy.angle)
+    # Only the hopper bounds the rest of its state, as Gymnasium's does.
     if healthy.state < math.inf:
-        out |= (np.abs(qpos[:, 2:]) >= healthy.state).any(axis=1) | (np.abs(qvel) >= healthy.state).any(
-            axis=1
-        )
-    return out
+        outside |= (np.abs(qpos[:, 2:]) >= healthy.state).any(axis=1)
+        outside |= (np.abs(qvel) >= healthy.state).any(axis=1)
+    return outside
 
 
 class RandParams(TaskFamily):
-    """What the two families of randomised parameters share: all but the robot, its docstring and its scores."""
+    """What the two families of random parameters share.
+
+    A subclass adds the robot, its scores, and the docstring that defines the family.
+    """
 
     shelf = Shelf.locomotion
     robot: ClassVar[PlanarRobot]
@@ -106,6 +112,7 @@ class RandParams(TaskFamily):
         )
 
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
+        # Exponents uniform in [-LIMIT, LIMIT): a factor and its inverse are equally likely.
         return LIMIT * (2.0 * split_uniforms(rng, (n, self.spec.task_dim), split) - 1.0)
 
     def make_shard(self, num_slots: int, threads: int = 1) -> RandParamsShard:
@@ -113,7 +120,7 @@ class RandParams(TaskFamily):
 
 
 class RandParamsShard(MujocoShard):
-    """Slots of a planar robot with parameters of their own."""
+    """Slots of a planar robot, each with parameters of its own."""
 
     ALIVE = 1.0
     CONTROL_COST = 1e-3
@@ -123,14 +130,14 @@ class RandParamsShard(MujocoShard):
         self._robot = robot
 
     def set_tasks(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
-        # As published, the constants that MuJoCo derives from masses when it reads a model (mj_setConst) are
-        # left as they are.
+        # The constants that MuJoCo derives from masses when it reads a model (mj_setConst) are not updated,
+        # as in the published environments.
         start = 0
         for name, base in BASES.items():
-            stock = getattr(self.model, name)
-            exponents = tasks[:, start : start + stock.size]
-            self.fields[name][slots] = stock * powers(base, exponents).reshape(-1, *stock.shape)
-            start += stock.size
+            default = getattr(self.model, name)
+            exponents = tasks[:, start : start + default.size]
+            self.fields[name][slots] = default * powers(base, exponents).reshape(-1, *default.shape)
+            start += default.size
 
     def position(self, at: SlotIndex) -> NDArray[np.float64]:
         return self.qpos[at, :1]
@@ -148,6 +155,7 @@ class RandParamsShard(MujocoShard):
     ) -> NDArray[np.float64]:
         self.rows.info[at, :1] = velocity
         self.rows.info[at, 1:] = position
+        # The velocity along x, plus the bonus for being alive, less the cost of the torques.
         return velocity[:, 0] + self.ALIVE - self.CONTROL_COST * sum_columns(ctrl * ctrl)
 
     def fallen(self, at: SlotIndex) -> NDArray[np.bool_]:
@@ -155,10 +163,14 @@ class RandParamsShard(MujocoShard):
 
     def observe(self, at: SlotIndex, obs: NDArray[Any]) -> None:
         split = self.model.nq - 1
+        # Everything but x, which would tell how far the robot has come.
         obs[at, :split] = self.qpos[at, 1:]
         obs[at, split:] = np.minimum(np.maximum(self.qvel[at], -FASTEST), FASTEST)
 
 
 def powers(base: float, exponents: NDArray[np.float64]) -> NDArray[np.float64]:
-    """base^exponents, number by number: numpy's powers may have other last bits in arrays of other lengths."""
+    """base^exponents, computed number by number.
+
+    numpy's powers may have other last bits in arrays of other lengths.
+    """
     return np.array([base**exponent for exponent in exponents.ravel().tolist()]).reshape(exponents.shape)
