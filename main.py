@@ -10,13 +10,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from configs.cli import Request
     from policies.learner import Learner
     from policies.run.config import Config
 
 FAILED = 1
 """The exit code of a run that could not go on."""
-_failed: list[str] = []
-"""Jobs of a sweep that ended so, by their words."""
+_failed_jobs: list[str] = []
+"""The words of each job of a sweep that ended so."""
 
 
 def main() -> int:
@@ -30,48 +31,65 @@ def main() -> int:
         print(mistake, file=sys.stderr)
         return 2
     if request.text is not None:
-        try:
-            print(request.text, flush=True)
-        except BrokenPipeError:  # `| head` has read enough; what is left is not to be tried again at exit
-            import os
-
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _show(request.text)
         return 0
     for note in request.notes:
         print(note, file=sys.stderr)
-    if request.config is not None and request.run_dir is not None:
-        learns = request.way == "resume"
-        _run(_resume if learns else _evaluate, request.config, request.run_dir, learns=learns)
+    if request.config is not None:
+        _one_run(request, request.config)
         return 0
 
+    # A sweep, or a flag of Hydra's own: Hydra composes the config of every job by itself.
     import hydra
 
     sys.argv[1:] = request.words
     hydra.main(version_base="1.3", config_path="configs", config_name="config")(job)()
-    if _failed:
-        print(f"Failed: {'; '.join(_failed)}. What the others left is where it always is.", file=sys.stderr)
-    return 1 if _failed else 0
+    if _failed_jobs:
+        print(f"Failed: {'; '.join(_failed_jobs)}. The folders of all jobs are kept.", file=sys.stderr)
+    return 1 if _failed_jobs else 0
+
+
+def _show(text: str) -> None:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # `| head` has read enough: the interpreter must not try again when it ends
+        import os
+
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _one_run(request: Request, config: Config) -> None:
+    """A run by itself, with the config and the family that the check has composed and built."""
+    from configs.hydra_private import run_composed
+
+    family, run_dir = request.family, request.run_dir
+    if request.composed is not None:
+        run_composed(request.composed, lambda folder: _run(_train, config, folder, family))
+    elif run_dir is not None:
+        learns = request.way == "resume"
+        _run(_resume if learns else _evaluate, config, run_dir, family, learns=learns)
 
 
 def job(composed: Any) -> float:
-    """One run, in the folder that Hydra made for it; returns what a sweeper may maximise. One that fails does
-    not end the sweep.
+    """One job of a sweep, in the folder that Hydra made for it; returns what a sweeper may maximise.
+
+    A job that fails does not end the sweep.
     """
     from pathlib import Path
 
     from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
 
-    from configs.compose import to_config
+    from configs.compose import checked
 
     _leave_loky()
     mine = HydraConfig.get()
     try:
-        return _run(_train, to_config(composed), Path(mine.runtime.output_dir))
+        config, family = checked(composed)
+        return _run(_train, config, Path(mine.runtime.output_dir), family)
     except SystemExit as end:
-        if mine.mode is not RunMode.MULTIRUN or end.code != FAILED:
+        if end.code != FAILED:
             raise
-        _failed.append(" ".join(mine.overrides.task))
+        _failed_jobs.append(" ".join(mine.overrides.task))
         return float("nan")
 
 
@@ -94,31 +112,25 @@ def _evaluate(learner: Learner) -> float:
     return 0.0
 
 
-def _run(act: Callable[[Learner], float], config: Config, run_dir: Path, *, learns: bool = True) -> float:
-    """Act with a learner; what the environment, the machine or the user did is a sentence and an exit code,
-    not a traceback.
+def _run(
+    act: Callable[[Learner], float], config: Config, run_dir: Path, family: Any, *, learns: bool = True
+) -> float:
+    """Act with a learner; what the environment, the machine or the user did is a sentence and an exit code.
+
+    Any other error is our own: its traceback goes to the screen and into the run folder.
     """
-    from envs.backends.base import BackendError
-    from envs.parallel_env_manager import WorkerError
     from policies.learner import Learner
-    from policies.run.nan_guard import ExplodedError
-    from utils.checkpoint import CheckpointError
-    from utils.options import OptionError
-    from utils.run_lock import RunLockError
+    from policies.run.failures import is_explained
+    from policies.run.record import write_error
 
     try:
-        with Learner(config, run_dir, learns=learns) as learner:
+        with Learner(config, run_dir, learns=learns, family=family) as learner:
             result = act(learner)
             stop_signal = learner.stop_signal
-    except (
-        BackendError,
-        CheckpointError,
-        ExplodedError,
-        OptionError,
-        OSError,
-        RunLockError,
-        WorkerError,
-    ) as error:
+    except Exception as error:
+        if not is_explained(error):
+            write_error(run_dir)
+            raise
         print(error, file=sys.stderr)
         sys.exit(FAILED)
     if stop_signal is not None:
@@ -127,9 +139,7 @@ def _run(act: Callable[[Learner], float], config: Config, run_dir: Path, *, lear
 
 
 def _leave_loky() -> None:
-    """Joblib's launcher sets a start method that only joblib's own processes understand; workers under it
-    would die at birth.
-    """
+    """Undo joblib's start method: only joblib's own processes understand it, and other workers die at birth."""
     import multiprocessing
 
     if multiprocessing.get_start_method(allow_none=True) == "loky":

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig
 
-from configs.compose import Composer
-from configs.help import help_text, list_text
+from configs.compose import Composer, checked
+from configs.help import help_text, list_text, recipes_text
+from configs.hydra_private import flag_parser
 from configs.runs import MAY_CHANGE, continued
 from configs.schema import GROUPS
+from configs.spellings import without_dashes
 from configs.validation import notes
+from envs.base import TaskFamily
 from policies.run.config import CHECKPOINTS, Config, holds_a_run
 from utils.checkpoint import CheckpointStore
 from utils.options import OptionError
 
 PASSED_ON = ("hydra_help", "shell_completion")
 """Flags of Hydra's own that need no config."""
+SHOWN_BY_HYDRA = ("cfg", "info")
+"""Flags that show a config instead of running it."""
 
 REFUSED = {
     "config_path": "--config-path",
@@ -33,34 +37,41 @@ REFUSED = {
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for: a text to show, a run on disk to continue, or (neither) what Hydra is to run with
-    `words`.
+    """What a command line asks for.
+
+    With `text`: to show it. With `way`: the run of `config`, to "train" it in a folder that `composed` names,
+    or to "resume" or "evaluate" what `run_dir` holds. With neither: what Hydra does with `words` (a sweep, say).
     """
 
     words: tuple[str, ...]
     text: str | None = None
     way: str | None = None
     config: Config | None = None
+    family: TaskFamily | None = None
+    """The family that the check of the config built: the run uses the same."""
+    composed: DictConfig | None = None
+    """The config as Hydra composes it, with Hydra's own section: the run folder, the log."""
     run_dir: Path | None = None
     notes: tuple[str, ...] = ()
-    """What is worth knowing of the options, and no mistake."""
+    """What is worth knowing of the options without being a mistake."""
 
 
 def read(words: Sequence[str]) -> Request:
-    """Read and check a command line; a mistake anywhere in it, in any job of a multirun, is an `OptionError`."""
+    """Read and check a command line; a mistake in it, or in any job of a multirun, is an `OptionError`."""
     # Users put -m anywhere; argparse wants it before or after all options.
     words = sorted(words, key=lambda word: word not in ("-m", "--multirun"))
     flags = _flags(words)
     if any(getattr(flags, name, None) for name in PASSED_ON):
         return Request(tuple(words))
     with Composer(flags.config_dir) as composer:
-        for word in flags.overrides:
-            group, _, name = word.partition("=")
-            if group in GROUPS and name == "list":
-                return Request(tuple(words), text=list_text(composer, group))
+        # First what only shows a text.
+        if text := _list(composer, flags.overrides):
+            return Request(tuple(words), text=text)
         overrides = composer.parse(flags.overrides)
         if flags.help:
-            return Request(tuple(words), text=help_text(composer, composer.config(overrides)))
+            return Request(tuple(words), text=help_text(composer, overrides))
+
+        # Then what works on a run that exists.
         ways = [
             way
             for way in MAY_CHANGE
@@ -68,18 +79,53 @@ def read(words: Sequence[str]) -> Request:
         ]
         if ways:
             return _continue(composer, ways, overrides, words)
+
+        # Then new runs: one, or the jobs of a sweep.
         _refuse_taken(overrides)
-        found = [notes(composer.config(job), job) for job in _jobs(composer, overrides, flags.multirun)]
+        if not _is_multirun(overrides, flags.multirun):
+            return _single(
+                composer, overrides, words, shown=any(getattr(flags, name) for name in SHOWN_BY_HYDRA)
+            )
+        return Request(tuple(words), notes=_check_jobs(composer, overrides))
+
+
+def _list(composer: Composer, words: Sequence[str]) -> str | None:
+    for word in words:
+        group, _, name = word.partition("=")
+        if group in GROUPS and name == "list":
+            return list_text(composer, group)
+        if word == "recipe=list":
+            return recipes_text()
+    return None
+
+
+def _single(composer: Composer, overrides: list[Override], words: Sequence[str], *, shown: bool) -> Request:
+    """One new run, or only its config to be shown by Hydra."""
+    composed = composer.dict_config(overrides)
+    config, family = checked(composed)
+    remarks = tuple(notes(config, overrides))
+    if shown:
+        return Request(tuple(words), notes=remarks)
+    return Request(tuple(words), way="train", config=config, family=family, composed=composed, notes=remarks)
+
+
+def _check_jobs(composer: Composer, overrides: list[Override]) -> tuple[str, ...]:
+    """Check every job of a sweep; returns the notes that hold in all: an option may be for some jobs only."""
+    if any(
+        override.key_or_group == "hydra/sweeper" and override.value() != "basic" for override in overrides
+    ):
+        # Only that sweeper knows what it will try: the options that it leaves alone are checked.
+        jobs = iter([[override for override in overrides if not override.is_sweep_override()]])
+    else:
+        jobs = composer.jobs(overrides)
+    found = [notes(composer.config(job), job) for job in jobs]
     if not found:
         raise OptionError("There is nothing to run: an option of the sweep gives no values.")
-    # In a sweep only what none of its jobs reads: an option for some of them is what sweeps are for.
-    return Request(
-        tuple(words), notes=tuple(note for note in found[0] if all(note in others for others in found))
-    )
+    return tuple(note for note in found[0] if all(note in others for others in found))
 
 
 def _refuse_taken(overrides: Sequence[Override]) -> None:
-    """Hydra writes into the folders that it is given before a run can look at them."""
+    """Hydra writes into the folders that it is given before a run can check them."""
     for override in overrides:
         if override.key_or_group in ("hydra.run.dir", "hydra.sweep.dir"):
             given = Path(str(override.value())).expanduser()
@@ -88,16 +134,9 @@ def _refuse_taken(overrides: Sequence[Override]) -> None:
                     raise OptionError(holds_a_run(folder))
 
 
-def _jobs(composer: Composer, overrides: list[Override], multirun: bool) -> list[list[Override]]:
+def _is_multirun(overrides: Sequence[Override], flag: bool) -> bool:
     modes = [override for override in overrides if override.key_or_group == "hydra.mode"]
-    if not multirun and not any(str(mode.value()).upper() == "MULTIRUN" for mode in modes):
-        return [overrides]
-    if any(
-        override.key_or_group == "hydra/sweeper" and override.value() != "basic" for override in overrides
-    ):
-        # What another sweeper will try is its own affair: the options that it leaves alone are checked.
-        return [[override for override in overrides if not override.is_sweep_override()]]
-    return list(composer.jobs(overrides))
+    return flag or any(str(mode.value()).upper() == "MULTIRUN" for mode in modes)
 
 
 def _continue(
@@ -108,26 +147,22 @@ def _continue(
     flags = [word for word in words if word.startswith("-")]
     if flags:
         raise OptionError(f"{ways[0]}= works on one run that exists already: leave out {flags[0]}.")
-    config, run_dir = continued(composer, ways[0], overrides)
-    return Request(tuple(words), way=ways[0], config=config, run_dir=run_dir)
+    run = continued(composer, ways[0], overrides)
+    return Request(tuple(words), way=ways[0], config=run.config, family=run.family, run_dir=run.run_dir)
 
 
-class _Flags(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise OptionError(
-            f"{message[:1].upper()}{message[1:]}; flags are listed by --hydra-help, options by --help."
-        )
+def _refuse_flags(message: str) -> NoReturn:
+    opening = f"{message[:1].upper()}{message[1:]}"
+    raise OptionError(f"{opening}; flags are listed by --hydra-help, options by --help.")
 
 
 def _flags(words: Sequence[str]) -> argparse.Namespace:
-    parser = get_args_parser()
-    parser.__class__ = _Flags  # Hydra builds the parser itself; its error() would print a page and leave
-    flags, unknown = parser.parse_known_args(list(words))
+    flags, unknown = flag_parser(_refuse_flags).parse_known_args(list(words))
     for word in unknown:
         if word.startswith("-"):
-            name = re.sub(r"^-+", "", word).partition("=")[0].replace("-", "_")
             raise OptionError(
-                f"There is no flag {word.partition('=')[0]}; options are written without dashes: {name}=VALUE."
+                f"There is no flag {word.partition('=')[0]}; options are written without dashes: "
+                f"{without_dashes(words, unknown)}"
             )
         raise OptionError(
             f"{word!r} stands after a flag that takes no value; write the flags first, then the options."
@@ -135,7 +170,8 @@ def _flags(words: Sequence[str]) -> argparse.Namespace:
     for name, flag in REFUSED.items():
         if getattr(flags, name, None):
             raise OptionError(
-                f"{flag} is not for Retrial's configs; add a folder of your own with --config-dir, and choose from it by name."
+                f"{flag} is not for Retrial's configs; add a folder of your own with --config-dir, "
+                "and choose from it by name."
             )
     if sum(map(bool, (flags.multirun, flags.run, flags.cfg, flags.info, flags.shell_completion))) > 1:
         raise OptionError("Of --multirun, --run, --cfg, --info and --shell-completion only one can be given.")

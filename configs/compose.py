@@ -1,5 +1,7 @@
-"""From the words of a command line to a checked `Config`: every mistake is one sentence with the nearest
-valid name, if there is one.
+"""From the words of a command line to a checked `Config`; a mistake is one sentence with the nearest name.
+
+Hydra composes from the choices alone (`env=`, `algorithm=`, ..., and options of `hydra.`). All other options
+are assigned to the result one by one, so that a mistake can be named together with the option that has it.
 """
 
 from __future__ import annotations
@@ -7,27 +9,25 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import yaml
 from hydra import compose, initialize_config_dir
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra._internal.hydra import Hydra
-from hydra._internal.utils import create_config_search_path
-from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from configs.help import list_text
+from configs.hydra_private import CONFIG, JOB, job_words, merged_configs, record_overrides, search_also
 from configs.schema import EXPERIMENT, FOLDER, GROUPS, register
+from configs.spellings import answer, choices_with, environment, translated
 from configs.validation import check
 from configs.values import assign, near_option, option_names
+from envs.base import TaskFamily
 from envs.meta import FAMILIES
 from policies.run.config import Config
 from utils.options import OptionError, near, nearest
@@ -36,37 +36,38 @@ WAYS = ("resume", "evaluate")
 """Options whose value is the folder of a run."""
 
 ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, ValueError)
+"""What Hydra raises for a mistake in a word or in a file of one's own."""
 
 
-def to_config(composed: DictConfig) -> Config:
-    """The one crossing from OmegaConf to dataclasses, checked."""
+def checked(composed: DictConfig, *, learns: bool = True) -> tuple[Config, TaskFamily]:
+    """The one crossing from OmegaConf to dataclasses: a checked config, and the family built for the check."""
+    if "hydra" in composed:
+        composed = copy.copy(composed)
+        with open_dict(composed):
+            del composed["hydra"]
     try:
         config = OmegaConf.to_object(composed)
     except OmegaConfBaseException as error:
         raise OptionError(_sentence(error)) from error
     assert isinstance(config, Config)
-    check(config)
-    return config
+    return config, check(config, learns=learns)
 
 
 def load(words: Sequence[str] = ()) -> Config:
-    """The checked config of a new run, from the words that a command line would have: `load(["env=AntDir",
-    "seed=1"])`.
-    """
+    """The checked config of a new run, from the words of a command line: `load(["env=AntDir", "seed=1"])`."""
     with Composer() as composer:
         overrides = composer.parse(words.split() if isinstance(words, str) else words)
         for override in overrides:
             if override.key_or_group in WAYS:
                 raise OptionError(
-                    f"{override.input_line} names a run on disk: configs.runs.load_run(folder) gives its config."
+                    f"{override.input_line} names a run on disk: "
+                    "configs.runs.load_run(folder) gives its config."
                 )
         return composer.config(overrides)
 
 
 class Composer:
-    """Composes as Hydra will, but before it: nothing is created, and a mistake is an `OptionError`. A context
-    manager.
-    """
+    """Composes configs, within a `with`: nothing is created, and a mistake is an `OptionError`."""
 
     def __init__(self, config_dir: str | None = None) -> None:
         self._config_dir = config_dir
@@ -74,17 +75,10 @@ class Composer:
 
     def __enter__(self) -> Self:
         register()
-        self._context = initialize_config_dir(version_base="1.3", config_dir=str(FOLDER))
-        self._context.__enter__()
+        self._context = initialize_config_dir(version_base="1.3", config_dir=str(FOLDER), job_name=JOB)
+        self._context.__enter__()  # on leaving it gives back the Hydra that was there before
         if self._config_dir:
-            folders = create_config_search_path(str(FOLDER))
-            folders.prepend(
-                "command-line",
-                f"file://{Path(self._config_dir).resolve()}",
-                SearchPathQuery(provider="schema"),
-            )
-            GlobalHydra.instance().clear()  # the context above gives back what was there before it
-            Hydra.create_main_hydra2("retrial", folders)
+            search_also(self._config_dir, FOLDER)
         return self
 
     def __exit__(
@@ -97,14 +91,12 @@ class Composer:
         return sorted(GlobalHydra.instance().config_loader().get_group_options(group))
 
     def family(self, name: str) -> str:
-        """The family of a choice of env: its own name, unless a YAML file chooses another; '' where none can
-        be read.
-        """
+        """The family of a choice of env, which a YAML file may choose; '' where none can be read."""
         if name in FAMILIES:
             return name
         try:
             return str(self.dict_config(self.parse([f"env={name}"])).env.family)
-        except OptionError:  # a broken file of one's own: said when it is chosen
+        except OptionError:  # a broken file of one's own is reported when it is chosen
             return ""
 
     def parse(self, words: Sequence[str]) -> list[Override]:
@@ -128,16 +120,16 @@ class Composer:
 
     def jobs(self, overrides: Sequence[Override]) -> Iterator[list[Override]]:
         """The overrides of every job of a multirun."""
-        for batch in BasicSweeper.split_arguments(list(overrides), None):
-            for words in batch:
-                yield self.parse(words)
+        for words in job_words(overrides):
+            yield self.parse(words)
 
     def dict_config(self, overrides: Sequence[Override]) -> DictConfig:
-        """What Hydra will compose from one job's overrides."""
+        """What Hydra would compose from one job's overrides, its own section `hydra` included."""
         for override in overrides:
             if override.is_sweep_override():
                 raise OptionError(
-                    f"{override.input_line} gives several values: add -m to run one job for each, or write a list as [a,b]."
+                    f"{override.input_line} gives several values: add -m to run one job for each, "
+                    "or write a list as [a,b]."
                 )
         groups = [override for override in overrides if _is_group(override)]
         for override in groups:
@@ -146,17 +138,33 @@ class Composer:
         for override in overrides:
             if not _is_group(override):
                 assign(composed, override)
+        record_overrides(composed, overrides)
         return composed
 
     def config(self, overrides: Sequence[Override]) -> Config:
         """The checked config of one job."""
-        return to_config(self.dict_config(overrides))
+        return checked(self.dict_config(overrides))[0]
+
+    def layers(self, overrides: Sequence[Override]) -> dict[str, str]:
+        """For each option that something sets: the last layer that does, a group or the command line."""
+        groups = [str(override.input_line) for override in overrides if _is_group(override)]
+        layers: dict[str, str] = {}
+        for name, package, content in merged_configs(groups):
+            prefix = f"{package}." if package else ""
+            layers |= dict.fromkeys(option_names(content, prefix), name.partition("/")[0])
+        for override in overrides:
+            if not _is_group(override):
+                value: Any = override.value()
+                section = f"{override.key_or_group}."
+                names = [f"{section}{key}" for key in value] if isinstance(value, dict) else [section[:-1]]
+                layers |= dict.fromkeys(names, "command line")
+        return layers
 
     def _compose(self, groups: Sequence[Override]) -> DictConfig:
         words = tuple(str(override.input_line) for override in groups)
         if words not in self._composed:
             try:
-                self._composed[words] = compose("config", list(words))
+                self._composed[words] = compose(CONFIG, list(words), return_hydra_config=True)
             except ERRORS as error:
                 raise OptionError(_sentence(error)) from error
         return copy.deepcopy(self._composed[words])
@@ -167,7 +175,8 @@ class Composer:
             return
         if override.is_delete() or (override.value() is None and group != EXPERIMENT):
             raise OptionError(
-                f"{override.input_line}: a run needs a choice of {group}. Known: {', '.join(self.choices(group))}."
+                f"{override.input_line}: a run needs a choice of {group}. "
+                f"Known: {', '.join(self.choices(group))}."
             )
         if override.is_add():
             raise OptionError(f"{override.input_line}: leave out the +, {group} is there already.")
@@ -179,11 +188,11 @@ class Composer:
     def _known(self, group: str, typed: str) -> str:
         """The nearest choice; of environments there are so many that all are listed under it."""
         choices = self.choices(group)
-        return (
-            nearest(typed, choices)
-            if group != "env"
-            else f"{near(typed, choices)}\n\n{list_text(self, group)}"
-        )
+        if group != "env":
+            return nearest(typed, choices)
+        if environment(typed) != typed:
+            return f" It is written env={environment(typed)} here."
+        return f"{near(typed, choices)}\n\n{list_text(self, group)}"
 
     def _unreadable(self, word: str) -> str:
         if re.fullmatch(r"[\w.]+", word):
@@ -193,9 +202,13 @@ class Composer:
             names = [*option_names(self._compose([])), *GROUPS]
             if word in names:
                 return f"{word!r} has no value: write {word}=VALUE, without spaces."
-            return f"{word!r} is not an option: options are written name=value.{near_option(word, names)}"
+            near_name = near_option(word, names)
+            return f"{word!r} is not an option: options are written name=value.{near_name}"
         if re.match(r"[+~]*[\w./@]+=", word):
-            return f"Cannot read the value in {word!r}: a list is [a,b], and text with special characters stands in two pairs of quotes, 'name=\"a=b\"'."
+            return (
+                f"Cannot read the value in {word!r}: a list is [a,b], and text with special characters stands "
+                "in two pairs of quotes, 'name=\"a=b\"'."
+            )
         return f"Cannot read {word!r}: options are written name=value, without spaces around the =."
 
 
@@ -225,10 +238,16 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return f"{group}={name} is not known.{nearest(name, error.options or [])}"
-    written = re.search(r"In '(\w+)/(\w+)'.*Key '(\w+)' not in '(\w+)Config'", str(error), re.DOTALL)
+    pattern = r"In '(\w+)/(\w+)'.*Key '(\w+)' not in '(\w+)Config'\s+full_key: ([\w.]+)"
+    written = re.search(pattern, str(error), re.DOTALL)
     if written:
-        group, name, key, choice = written.groups()
-        return f"{group}={name} sets {key}, which {choice} does not have: it was written for another choice, so leave one of the two out."
+        group, name, key, choice, option = written.groups()
+        if translated(option, "VALUE") is not None and not choices_with(option):
+            return f"In {group}={name}: {answer(option, None, ())}"
+        return (
+            f"{group}={name} sets {key}, which {choice} does not have: it was written for another choice, "
+            "so leave one of the two out."
+        )
     parts: list[str] = []
     current: BaseException | None = error
     while current is not None:

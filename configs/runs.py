@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from configs.compose import Composer, to_config
+from configs.compose import Composer, checked
 from configs.schema import EXPERIMENT, NAME_FIELDS, root, schemas
 from configs.values import assign, option_names, shown
+from envs.base import TaskFamily
 from policies.run.config import FORMAT, RECORD, Config
 from utils.options import OptionError, nearest
 
@@ -33,19 +35,16 @@ MAY_CHANGE = {
     ),
     "evaluate": ("num_parallel_workers", "backend.", "evaluation.", "device", "profile", "wandb.mode"),
 }
-"""For each way to continue: options, or sections with a dot at the end, that may differ from what the run
-recorded.
-"""
+"""For each way to continue: the options, or sections with a dot at the end, that may differ from the record."""
 
 
 def load_run(run_dir: Path | str, words: Sequence[str] = (), *, way: str = "evaluate") -> tuple[Config, Path]:
-    """The checked config and the folder of a run on disk, to evaluate or to resume, with what these words
-    change.
-    """
+    """The checked config and the folder of a run on disk, to evaluate or to resume, changed by these words."""
     if way not in MAY_CHANGE:
         raise OptionError(f"way={way!r} is not known.{nearest(way, list(MAY_CHANGE))}")
     with Composer() as composer:
-        return continued(composer, way, composer.parse([f"{way}={run_dir}", *words]))
+        run = continued(composer, way, composer.parse([f"{way}={run_dir}", *words]))
+        return run.config, run.run_dir
 
 
 def recorded(run_dir: Path, way: str) -> DictConfig:
@@ -81,17 +80,26 @@ def recorded(run_dir: Path, way: str) -> DictConfig:
     return typed
 
 
-def continued(composer: Composer, way: str, overrides: Sequence[Override]) -> tuple[Config, Path]:
-    """The config and the folder of a run to resume or to evaluate, with what the command line changes, where
-    it may.
-    """
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run on disk that is to go on or to be evaluated."""
+
+    config: Config
+    """Its recorded config, with what the command line changes."""
+    family: TaskFamily
+    """Its family, which the check of the config built."""
+    run_dir: Path
+
+
+def continued(composer: Composer, way: str, overrides: Sequence[Override]) -> RecordedRun:
+    """A run to resume or to evaluate, changed by the command line where it may change."""
     given = next(override for override in overrides if override.key_or_group == way)
     if not str(given.value()).strip():
         raise OptionError(f"{way}= needs the folder of a run: {way}=outputs/...")
     run_dir = Path(str(given.value())).expanduser()
     old = recorded(run_dir, way)
     new = copy.deepcopy(old)
-    # As where a run is composed: a choice first, then what is said of it, in whatever order they were typed.
+    # As in a new run: a choice is applied first, then the options of it, in whatever order they were typed.
     for override in sorted(overrides, key=lambda one: one.key_or_group not in NAME_FIELDS):
         if override.key_or_group == way:
             continue
@@ -103,8 +111,8 @@ def continued(composer: Composer, way: str, overrides: Sequence[Override]) -> tu
             assign(new, override)
     _check_changes(old, new, way)
     new.resume = new.evaluate = None
-    config = to_config(new)
-    return config, run_dir.absolute()
+    config, family = checked(new, learns=way == "resume")
+    return RecordedRun(config, family, run_dir.absolute())
 
 
 def _choose(composer: Composer, new: DictConfig, override: Override, way: str) -> None:
@@ -132,11 +140,13 @@ def _check_changes(old: DictConfig, new: DictConfig, way: str) -> None:
         if not any(name == entry or (entry.endswith(".") and name.startswith(entry)) for entry in allowed):
             may = ", ".join(f"{entry}*" if entry.endswith(".") else entry for entry in allowed)
             raise OptionError(
-                f"{name}={shown(after)} cannot change with {way}=: the run has {name}={shown(before)}. What may change: {may}."
+                f"{name}={shown(after)} cannot change with {way}=: the run has {name}={shown(before)}. "
+                f"What may change: {may}."
             )
         if name == TOTAL and after < before:
             raise OptionError(
-                f"{name}={after} is less than the {before} env steps that the run was started for; a resume may only add to them."
+                f"{name}={after} is less than the {before} env steps that the run was started for; "
+                "a resume may only add to them."
             )
 
 
@@ -151,14 +161,13 @@ def _check_format(record: Path, number: object) -> None:
 
 def _why_not(run_dir: Path) -> str:
     if not run_dir.exists():
-        others = (
-            [entry.name for entry in run_dir.parent.iterdir() if (entry / RECORD).is_file()]
-            if run_dir.parent.is_dir()
-            else []
-        )
+        others = [file.parent.name for file in run_dir.parent.glob(f"*/{RECORD}")]
         near = difflib.get_close_matches(run_dir.name, others, n=1, cutoff=0.5)
-        return f"it does not exist.{f' Did you mean {str(run_dir.parent / near[0])!r}?' if near else ''}"
-    jobs = sorted(file.parent.name for file in run_dir.glob(f"*/{RECORD}")) if run_dir.is_dir() else []
+        if near:
+            return f"it does not exist. Did you mean {str(run_dir.parent / near[0])!r}?"
+        return "it does not exist."
+    jobs = sorted(file.parent.name for file in run_dir.glob(f"*/{RECORD}"))
     if jobs:
-        return f"it holds runs ({', '.join(jobs[:5])}{', ...' if len(jobs) > 5 else ''}): name one of them."
+        first = [*jobs[:5], "..."] if len(jobs) > 5 else jobs
+        return f"it holds runs ({', '.join(first)}): name one of them."
     return f"it has no {RECORD}."

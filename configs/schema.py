@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ FOLDER = Path(__file__).parent
 EXPERIMENT = "experiment"
 
 NAME_FIELDS = {"env": "family", "agent": "arch", "memory": "name", "algorithm": "name", "backend": "name"}
-"""Each group, and the option of its config that says which choice it is."""
+"""Each group, and the option of its config that holds the name of the choice."""
 
 GROUPS = (*NAME_FIELDS, EXPERIMENT)
 
@@ -62,9 +64,10 @@ def register() -> None:
                 store.store(group=group, name=name, node=node)
 
 
-def describe(group: str, name: str) -> str:
-    """One line about a choice: a family's is the first of its docstring, any other's the first comment of its
-    YAML, if it has one.
+def choice_description(group: str, name: str) -> str:
+    """One sentence about a choice, from the docstring of its class or the first comment of its YAML file.
+
+    A family is described by its docstring first, any other choice by its comment first.
     """
     classes: dict[str, Any] = {
         "env": FAMILIES,
@@ -72,10 +75,15 @@ def describe(group: str, name: str) -> str:
         "algorithm": ALGORITHMS,
         "backend": BACKENDS,
     }
-    docstring = (inspect.getdoc(classes.get(group, {}).get(name)) or "").partition("\n")[0]
+    docstring = first_sentence(inspect.getdoc(classes.get(group, {}).get(name)) or "")
     file = FOLDER / group / f"{name}.yaml"
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    comment = next(
-        (line.lstrip("# ") for line in lines if line.startswith("#") and "@package" not in line), ""
-    )
+    opening = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    comment = first_sentence("\n".join(line.lstrip("# ") for line in opening if "@package" not in line))
     return docstring or comment if group == "env" else comment or docstring
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a text, which may be wrapped over several lines."""
+    opening = " ".join(text.partition("\n\n")[0].split())
+    return re.split(r"(?<=[.!?]) (?=[A-Z])", opening, maxsplit=1)[0]

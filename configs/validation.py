@@ -1,4 +1,10 @@
-"""What may stand together: every check across options, one sentence each."""
+"""What may stand together in a config, and where each check of a config lives.
+
+- The range of one option: where it is declared, by `option(low=, high=, above=)` (utils/options.py).
+- Options of one class together: `problems` of that class (an algorithm's, a memory's, the agent's).
+- Options of two classes together: here.
+- Options and the environment together, whose spaces must be known: `check_family` in policies/run.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +16,7 @@ from hydra.core.override_parser.types import Override
 from envs.backends import BACKENDS
 from envs.backends.base import BackendError
 from envs.backends.workers.launch import check_startable
+from envs.base import TaskFamily
 from envs.meta import FAMILIES
 from envs.parallel_env_manager import check_settings
 from policies.agents.base import Arch
@@ -21,11 +28,11 @@ from policies.run.setup import check_family, most_workers, needs_of, slots_of
 from utils.options import OptionError, nearest, range_problems, unread_options
 
 
-def check(config: Config) -> None:
-    """Refuse a config that cannot run, before anything is created."""
+def check(config: Config, *, learns: bool = True) -> TaskFamily:
+    """Refuse a config that cannot run, before anything is created; returns the family that the check built."""
     for problem in problems(config):
         raise OptionError(problem)
-    check_family(config)
+    return check_family(config, learns=learns)
 
 
 def notes(config: Config, overrides: Sequence[Override]) -> list[str]:

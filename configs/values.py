@@ -1,4 +1,4 @@
-"""One override into a typed config: whether the option exists, and whether the value is of its kind."""
+"""One override into a typed config: the option must exist, and the value be of its type."""
 
 from __future__ import annotations
 
@@ -11,33 +11,31 @@ from hydra.core.override_parser.types import Override
 from omegaconf import BooleanNode, DictConfig, EnumNode, FloatNode, IntegerNode, ListConfig, Node, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from configs.hydra_private import accepts_null, is_missing, node_of
+from configs.spellings import answer
 from utils.options import OptionError, nearest
 
 
 def option_names(config: DictConfig, prefix: str = "") -> list[str]:
-    """The dotted names of all options."""
+    """The dotted names of all options; Hydra's own, which a composed config may have beside ours, left out."""
     names: list[str] = []
     for key in config:
-        node = config._get_node(key)
-        name = f"{prefix}{key}"
-        names += (
-            option_names(node, f"{name}.")
-            if isinstance(node, DictConfig) and not node._is_missing()
-            else [name]
-        )
+        node, name = node_of(config, key), f"{prefix}{key}"
+        if name == "hydra":
+            continue
+        if isinstance(node, DictConfig) and not is_missing(node):
+            names += option_names(node, f"{name}.")
+        else:
+            names.append(name)
     return names
 
 
 def near_option(typed: str, names: Iterable[str]) -> str:
-    """' Did you mean X?' for the nearest option, where a name without its section counts too; else how to see
-    all.
-    """
+    """' Did you mean X?' for the nearest option, with or without its section; else how to see all options."""
     known = sorted(names)
     last = typed.rpartition(".")[2].lower()
-    for cutoff in (
-        1.0,
-        0.7,
-    ):  # a whole name in the wrong place is nearer than a similar one in the right place
+    # A whole name in the wrong section is nearer than a similar one in the right section.
+    for cutoff in (1.0, 0.7):
         if match := difflib.get_close_matches(typed.lower(), known, n=1, cutoff=cutoff):
             return f" Did you mean {match[0]!r}?"
         ends = {name.rpartition(".")[2].lower(): name for name in reversed(known)}
@@ -48,15 +46,11 @@ def near_option(typed: str, names: Iterable[str]) -> str:
 
 
 def assign(config: DictConfig, override: Override) -> None:
-    """Give one option its value, as Hydra will; what Hydra would refuse later, or accept and ignore, is one
-    sentence now.
-    """
+    """Give one option its value as Hydra would; what Hydra refuses late, or accepts and ignores, is refused."""
     key, word = override.key_or_group, override.input_line
     node = _find(config, key)
     if node is None or override.package is not None:
-        raise OptionError(
-            f"There is no option {override.get_key_element().lstrip('+~')!r}.{near_option(key, [*option_names(config), *map(str, config)])}"
-        )
+        raise OptionError(_no_option(config, override))
     if override.is_delete():
         raise OptionError(f"{word}: no option can be taken away; give it another value.")
     if override.is_add() and not override.is_force_add():
@@ -70,12 +64,23 @@ def assign(config: DictConfig, override: Override) -> None:
         raise OptionError(_refusal(override, node, error)) from error
 
 
+def _no_option(config: DictConfig, override: Override) -> str:
+    """The sentence for an option that does not exist: another spelling, else the nearest name."""
+    key = override.key_or_group
+    names = option_names(config)
+    _, has_value, value = str(override.input_line).partition("=")
+    sections = [str(section) for section in config if section != "hydra"]
+    known_elsewhere = answer(key, value if has_value else None, names)
+    typed = override.get_key_element().lstrip("+~")
+    return known_elsewhere or f"There is no option {typed!r}.{near_option(key, [*names, *sections])}"
+
+
 def _find(config: DictConfig, key: str) -> Node | None:
     current: Any = config
     for part in key.split("."):
         if not isinstance(current, DictConfig) or part not in current:
             return None
-        current = current._get_node(part)
+        current = node_of(current, part)
     return current
 
 
@@ -83,11 +88,15 @@ def _refusal(override: Override, node: Node, error: OmegaConfBaseException) -> s
     key = override.key_or_group
     value: Any = override.value()
     if isinstance(node, DictConfig):
-        return f"{key} is a section of options, set one by one ({key}.{next(iter(node))}=...): {str(error).partition(chr(10))[0]}."
+        first, cause = next(iter(node)), str(error).partition("\n")[0]
+        return f"{key} is a section of options, set one by one ({key}.{first}=...): {cause}."
     if isinstance(node, EnumNode):
-        return f"{override.input_line} is not one of its values.{nearest(str(value), [member.name for member in node.enum_type])}"
-    whole = isinstance(node, IntegerNode) and isinstance(value, float) and value.is_integer()
-    return f"{override.input_line} should be {_kind(node)}{f', written {int(value)}' if whole else ''}."
+        known = [member.name for member in node.enum_type]
+        return f"{override.input_line} is not one of its values.{nearest(str(value), known)}"
+    sentence = f"{override.input_line} should be {_kind(node)}"
+    if isinstance(node, IntegerNode) and isinstance(value, float) and value.is_integer():
+        sentence += f", written {int(value)}"
+    return f"{sentence}."
 
 
 def _kind(node: Node) -> str:
@@ -99,23 +108,19 @@ def _kind(node: Node) -> str:
         kind = "a number"
     elif isinstance(node, BooleanNode):
         kind = "true or false"
+    elif isinstance(node, ListConfig):
+        kind = f"a list such as {shown(list(node) or ['a', 'b'])}"
     else:
-        kind = (
-            f"a list such as {shown(list(node)) if len(node) else '[a,b]'}"
-            if isinstance(node, ListConfig)
-            else "text"
-        )
-    return f"{kind} or null" if node._is_optional() else kind
+        kind = "text"
+    return f"{kind} or null" if accepts_null(node) else kind
 
 
 def shown(value: Any) -> str:
     """A value as one types it."""
     if isinstance(value, list):
-        return f"[{','.join(shown(one) for one in value)}]"
+        return f"[{','.join(map(shown, value))}]"
     if isinstance(value, Enum):
         return value.name
-    return (
-        {None: "null", True: "true", False: "false"}[value]
-        if value is None or isinstance(value, bool)
-        else str(value)
-    )
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from omegaconf import DictConfig, ListConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -41,6 +42,11 @@ TESTED_ELSEWHERE = {
     "buffers/base.py": "tests/buffers/test_batch.py",
 }
 """Modules without a test file of their own name, and where their tests are."""
+
+OMEGACONF_METHODS = {
+    name for kind in (DictConfig, ListConfig) for name in dir(kind) if re.match(r"_[a-z]", name)
+}
+"""The private methods of OmegaConf's nodes, such as `_get_node`."""
 
 Rule = Callable[[str, ast.Module], Iterator[str]]
 
@@ -103,6 +109,21 @@ def the_manager_has_an_inside(name: str, tree: ast.Module) -> Iterator[str]:
         for line, dotted in imports(tree):
             if within(dotted, "envs.manager"):
                 yield f"{line}: import it from envs.parallel_env_manager, not {dotted}"
+
+
+PRIVATE_PARTS = "configs/hydra_private.py"
+
+
+def private_parts_in_one_file(name: str, tree: ast.Module) -> Iterator[str]:
+    """Of Hydra, every `_internal` module; of OmegaConf, every method that starts with an underscore."""
+    if name == PRIVATE_PARTS:
+        return
+    for line, dotted in imports(tree):
+        if within(dotted, "hydra._internal"):
+            yield f"{line}: {dotted} is private: {PRIVATE_PARTS} is the place for it"
+    for node in ast.walk(tree) if name.startswith(("main.py", "configs/")) else ():
+        if isinstance(node, ast.Attribute) and node.attr in OMEGACONF_METHODS:
+            yield f"{node.lineno}: {node.attr} is private: {PRIVATE_PARTS} is the place for it"
 
 
 def families_and_backends_apart(name: str, tree: ast.Module) -> Iterator[str]:
@@ -210,6 +231,7 @@ def holds_no_globals(name: str, tree: ast.Module) -> Iterator[str]:
 RULES: dict[Rule, tuple[str, str]] = {
     arrows: ("envs/x.py", "from policies.learner import Learner"),
     libraries_in_their_place: ("envs/x.py", "import torch"),
+    private_parts_in_one_file: ("configs/x.py", "from hydra._internal.utils import get_args_parser"),
     families_and_backends_apart: ("envs/meta/x.py", "from envs.backends.serial import SerialBackend"),
     the_manager_has_an_inside: ("policies/x.py", "from envs.manager.stepping import Start"),
     algorithms_know_contracts_only: ("policies/algorithms/x.py", "from policies.memory.gru import GRU"),
@@ -229,6 +251,7 @@ MORE_OFFENCES: list[tuple[Rule, str, str]] = [
     (libraries_in_their_place, "envs/interop/x.py", "from stable_baselines3 import PPO"),
     (libraries_in_their_place, "envs/meta/x.py", "def f():\n    import torch"),
     (the_manager_has_an_inside, "envs/interop/x.py", "import envs.manager.recovery"),
+    (private_parts_in_one_file, "configs/x.py", "node._is_optional()"),
     (families_and_backends_apart, "envs/backends/x.py", "from envs import meta"),
     (algorithms_know_contracts_only, "policies/algorithms/x.py", "from buffers.replay import Replay"),
     (arrows, "utils/x.py", "import envs.base"),

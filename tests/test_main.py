@@ -27,7 +27,8 @@ from utils.checkpoint import CheckpointError
 
 class Learner:
     stop_signal = None
-    def __init__(self, config, run_dir=None, *, learns=True):
+    def __init__(self, config, run_dir=None, *, learns=True, family=None):
+        assert family.config.family == config.env.family
         self.config, self.run_dir, self.learns = config, run_dir, learns
     def load(self):
         print("load" if self.learns else "load the agent")
@@ -201,6 +202,48 @@ def test_a_run_gets_a_folder_with_its_config_which_can_be_resumed_and_evaluated(
     assert {file for file in elsewhere.rglob("*") if file.is_dir()} == before
 
 
+COUNTING = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+import gymnasium
+from policies.run import setup
+
+def counted(owner, name):
+    function = getattr(owner, name)
+    def count(*args, **keywords):
+        print(name)
+        return function(*args, **keywords)
+    setattr(owner, name, count)
+
+counted(ConfigLoaderImpl, "load_configuration")
+counted(setup, "make_family")
+counted(gymnasium, "make")
+"""
+"""Says on the screen whenever a config is composed, a family is built or a user's environment is started."""
+
+
+@pytest.mark.parametrize(
+    ("words", "compositions"),
+    [("env=Gymnasium env.id=CartPole-v1 algorithm=DiscreteSAC", 1), ("env=Wind seed=3", 1)],
+)
+def test_one_run_composes_its_config_once_and_builds_its_family_once(words: str, compositions: int) -> None:
+    done = front_door(*words.split(), script=COUNTING + FAKE)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("load_configuration\n") == compositions
+    assert done.stdout.count("make_family\n") == 1
+    assert done.stdout.count("make\n") == ("Gymnasium" in words)
+
+
+def test_each_job_of_a_sweep_composes_once_and_builds_its_family_once_after_the_check() -> None:
+    done = front_door("-m", "seed=0,1", "env=Wind", script=COUNTING + FAKE)
+    assert done.returncode == 0, done.stderr
+    first, second, third = done.stdout.split("train ")
+    assert (second.count("load_configuration"), second.count("make_family")) == (1, 1)
+    assert first.count("make_family") == 3, "once for each job in the check, and once in the first job"
+    assert "make_family" not in third
+
+
 def test_a_multirun_runs_every_job_in_a_folder_of_its_own(elsewhere: Path) -> None:
     done = front_door("-m", "seed=0,1,2", "env=Wind")
     assert done.returncode == 0, done.stderr
@@ -216,7 +259,7 @@ def test_a_job_that_fails_does_not_end_a_sweep_and_a_signal_does(elsewhere: Path
     done = front_door("-m", "seed=7,1,9", "env=Wind")
     assert done.returncode == 1
     assert done.stderr.endswith(
-        "Failed: seed=7 env=Wind; seed=9 env=Wind. What the others left is where it always is.\n"
+        "Failed: seed=7 env=Wind; seed=9 env=Wind. The folders of all jobs are kept.\n"
     )
 
 
@@ -231,10 +274,12 @@ def test_an_end_has_its_exit_code_and_no_traceback(seed: int, code: int, text: s
     assert done.stdout.endswith("closed\n")
 
 
-def test_a_fault_of_ours_keeps_its_traceback() -> None:
+def test_a_fault_of_ours_keeps_its_traceback_and_leaves_it_in_the_run_folder(elsewhere: Path) -> None:
     done = front_door("seed=8")
     assert done.returncode == 1
     assert "ZeroDivisionError: a fault of ours" in done.stderr
+    (written,) = elsewhere.rglob("error.log")
+    assert "ZeroDivisionError: a fault of ours" in written.read_text()
 
 
 def test_joblibs_start_method_is_left() -> None:

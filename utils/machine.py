@@ -18,9 +18,7 @@ def available_cores() -> int:
 
 
 def available_memory() -> int:
-    """Bytes of memory that could be taken now without swapping, or without breaking the limit of a container
-    or a batch job.
-    """
+    """Bytes that could be taken now without swapping or breaking the limit of a container or a batch job."""
     return min(
         [
             int(psutil.virtual_memory().available),
@@ -61,8 +59,7 @@ def _left_in(group: Path, limit: str, used: str, prefix: str) -> int:
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc to keep the memory of large arrays for the next ones; whether it has been told (elsewhere
-    there is nothing to tell).
+    """Have glibc keep the memory of large arrays for the next ones; False where the C library is another.
 
     By default it gives every large block back, and the next one is paid for page by page: up to half the time
     of a gradient update.
@@ -89,6 +86,8 @@ def resident_bytes(pids: Iterable[int]) -> int:
 
 
 def describe() -> str:
-    """One line that says what a measurement was made on."""
+    """One line about the machine that a measurement was made on."""
     memory = psutil.virtual_memory().total / 2**30
-    return f"{platform.system()} {platform.machine()}, {available_cores()} cores, {memory:.0f} GiB, Python {platform.python_version()}"
+    system = f"{platform.system()} {platform.machine()}"
+    python = f"Python {platform.python_version()}"
+    return f"{system}, {available_cores()} cores, {memory:.0f} GiB, {python}"

@@ -12,10 +12,19 @@ from utils.checkpoint import CheckpointStore
 from utils.options import OptionError
 
 
-def test_options_are_handed_to_hydra_unchanged() -> None:
+def test_one_run_comes_with_its_config_its_family_and_what_hydra_needs_for_its_folder() -> None:
     request = read(["env=AntDir", "num_parallel_workers=6"])
-    assert request.words == ("env=AntDir", "num_parallel_workers=6")
-    assert (request.text, request.config) == (None, None)
+    assert (request.way, request.text, request.run_dir) == ("train", None, None)
+    assert request.config is not None and request.family is not None and request.composed is not None
+    assert request.config.num_parallel_workers == request.composed.num_parallel_workers == 6
+    assert request.family.config == request.config.env
+    assert list(request.composed.hydra.overrides.task) == ["env=AntDir", "num_parallel_workers=6"]
+
+
+def test_a_sweep_is_handed_to_hydra_unchanged() -> None:
+    request = read(["-m", "env=AntDir", "seed=0,1"])
+    assert request.words == ("-m", "env=AntDir", "seed=0,1")
+    assert (request.way, request.text, request.config) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +37,9 @@ def test_multirun_may_stand_anywhere(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["env=list"], ["seed=1", "experiment=list"], ["--help"], ["-h", "env=Wind"]], ids=" ".join
+    "words",
+    [["env=list"], ["seed=1", "experiment=list"], ["recipe=list"], ["--help"], ["-h", "env=Wind"]],
+    ids=" ".join,
 )
 def test_what_is_only_asked_is_answered(words: list[str]) -> None:
     assert read(words).text
@@ -49,8 +60,8 @@ def test_hydras_own_flags_are_passed_on(words: list[str]) -> None:
         ("-m seed=range(0,0)", "There is nothing to run"),
         ("hydra.mode=MULTIRUN seed=1,-1", "seed=-1 is out of range"),
         ("-m hydra/sweeper=bayes seed=1", "hydra/sweeper=bayes is not known."),
-        ("--seed 3", "There is no flag --seed; options are written without dashes: seed=VALUE."),
-        ("--num-parallel-workers=6", "written without dashes: num_parallel_workers=VALUE."),
+        ("--seed 3", "There is no flag --seed; options are written without dashes: python main.py seed=3"),
+        ("--num-parallel-workers=6", "written without dashes: python main.py num_parallel_workers=6"),
         ("--cfg", "flags are listed by --hydra-help"),
         ("--config-name other", "--config-name is not for Retrial's configs"),
         ("--config-dir nowhere", "--config-dir nowhere is not a folder."),

@@ -6,7 +6,7 @@ import pytest
 from hydra import compose
 from omegaconf import OmegaConf
 
-from configs.compose import Composer, to_config
+from configs.compose import Composer, checked
 from configs.schema import FOLDER
 from utils.options import OptionError
 
@@ -25,7 +25,7 @@ WORDS = [
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
 def test_what_is_checked_is_what_hydra_will_compose(composer: Composer, words: list[str]) -> None:
-    assert composer.config(composer.parse(words)) == to_config(compose("config", words))
+    assert composer.config(composer.parse(words)) == checked(compose("config", words))[0]
 
 
 def test_the_command_line_wins_over_an_experiment_and_that_over_the_family(composer: Composer) -> None:

@@ -30,7 +30,7 @@ def run_dir(composer: Composer, tmp_path: Path) -> Path:
 
 
 def again(composer: Composer, run_dir: Path, words: str = "", way: str = "resume") -> Config:
-    return continued(composer, way, composer.parse([f"{way}={run_dir}", *words.split()]))[0]
+    return continued(composer, way, composer.parse([f"{way}={run_dir}", *words.split()])).config
 
 
 @pytest.mark.parametrize("way", MAY_CHANGE)
@@ -63,7 +63,7 @@ def test_a_folder_is_taken_from_where_one_stands(
     composer: Composer, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(run_dir.parent)
-    assert continued(composer, "resume", composer.parse(["resume=run"]))[1] == run_dir
+    assert continued(composer, "resume", composer.parse(["resume=run"])).run_dir == run_dir
 
 
 @pytest.mark.parametrize(
@@ -180,5 +180,5 @@ def test_a_run_folder_is_taken_as_it_is_typed(
     folder = tmp_path / name
     folder.mkdir()
     save(composer.config([]), folder)
-    _, run_dir = continued(composer, way, composer.parse([f"{way}={folder}"]))
-    assert run_dir == folder
+    run = continued(composer, way, composer.parse([f"{way}={folder}"]))
+    assert run.run_dir == folder

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from configs import schema
 from configs.compose import Composer
-from configs.schema import FOLDER, GROUPS, NAME_FIELDS, describe, schemas
+from configs.schema import FOLDER, GROUPS, NAME_FIELDS, choice_description, schemas
 from envs.backends import BACKENDS
 from envs.meta import FAMILIES
 from policies.agents.base import Arch
@@ -114,7 +114,10 @@ def test_every_option_has_a_line_of_help() -> None:
 
 def test_every_choice_has_a_line_of_description(composer: Composer) -> None:
     assert not [
-        f"{group}={name}" for group in GROUPS for name in composer.choices(group) if not describe(group, name)
+        f"{group}={name}"
+        for group in GROUPS
+        for name in composer.choices(group)
+        if not choice_description(group, name)
     ]
 
 
@@ -128,4 +131,4 @@ def test_a_choice_needs_no_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
             composer.config(composer.parse(["env=Fresh", "env.max_episode_steps=7"])).env.max_episode_steps
             == 7
         )
-        assert describe("env", "Fresh") == "Registered, and nothing else."
+        assert choice_description("env", "Fresh") == "Registered, and nothing else."

@@ -15,7 +15,7 @@ from utils.options import OptionError
     [
         ("sed=3", "There is no option 'sed'. Did you mean 'seed'?"),
         ("num_wokers=4", "Did you mean 'num_parallel_workers'?"),
-        ("learning_rate=1", "Did you mean 'algorithm.learning_rate'?"),
+        ("lerning_rate=1", "Did you mean 'algorithm.learning_rate'?"),
         ("env.hidden=[4]", "Did you mean 'agent.hidden'?"),
         ("evn=AntDir", "Did you mean 'env'?"),
         ("qqqqqq=1", "All options: python main.py --help."),
