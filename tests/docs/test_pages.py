@@ -129,7 +129,11 @@ def names_in(config: Any, prefix: str) -> set[str]:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_lines_fit(name: str) -> None:
-    assert not [line for line in PAGES[name].splitlines() if len(line) > 110]
+    """Rows of the changelog's tables may be wider, since a row cannot be wrapped."""
+    lines = PAGES[name].splitlines()
+    if name == "CHANGELOG.md":
+        lines = [line for line in lines if not line.startswith("|")]
+    assert not [line for line in lines if len(line) > 110]
 
 
 def test_the_readme_is_short_and_its_commands_are_those_of_ci() -> None:
