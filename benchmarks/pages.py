@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import Field, fields, is_dataclass
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +91,7 @@ def option_line(item: Field[Any], prefix: str, default: Any) -> str:
     limits = range_text(item)
     if limits:
         limits = f" ({limits})"
-    text = f"- `{prefix}{item.name}={as_typed(default)}`: {item.metadata['help']}{limits}"
-    return textwrap.fill(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return item_of_list(f"`{prefix}{item.name}={as_typed(default)}`: {item.metadata['help']}{limits}")
 
 
 def as_typed(value: Any) -> str:
@@ -128,11 +128,27 @@ def family_text(name: str) -> str:
     paragraphs = inspect.cleandoc(kind.__doc__ or "").split("\n\n")
     parts = [
         f"### {name}",
-        *(wrapped(FACTS.sub(r"**\1**", paragraph)) for paragraph in paragraphs),
+        *(definition(paragraph) for paragraph in paragraphs),
         f"`env={name}`, `Retrial/{name}-v{kind.version}`,\n[source](../{file})",
         "\n".join(own_options(kind)),
     ]
-    return "\n\n".join(part for part in parts if part)
+    text = "\n\n".join(part for part in parts if part)
+    # The facts of neighbouring paragraphs are one list.
+    return re.sub(r"(\n(?:- \*\*|  ).*)\n\n(?=- \*\*)", r"\1\n", text)
+
+
+def definition(paragraph: str) -> str:
+    """A paragraph of a docstring; one that tells facts becomes a list of them."""
+    text = " ".join(paragraph.split())
+    begins = [match.start() for match in FACTS.finditer(text)]
+    if not begins:
+        return wrapped(text)
+    facts = [text[start:stop].strip() for start, stop in pairwise([*begins, len(text)])]
+    items = [item_of_list(FACTS.sub(r"**\g<0>**", fact, count=1)) for fact in facts]
+    before = text[: begins[0]].strip()
+    if before:
+        items.insert(0, f"{wrapped(before)}\n")
+    return "\n".join(items)
 
 
 def own_options(kind: type[TaskFamily]) -> Iterator[str]:
@@ -148,15 +164,21 @@ def first_line(kind: type) -> str:
     return inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0]
 
 
-def wrapped(text: str) -> str:
+def item_of_list(text: str) -> str:
+    """An item of a list, in lines that fit."""
+    return "- " + wrapped(text, width=WIDTH - 2).replace("\n", "\n  ")
+
+
+def wrapped(text: str, width: int = WIDTH) -> str:
     """A paragraph in lines that fit, none of which begins as a list or a heading of Markdown does."""
     glued = re.sub(r" ([-+*#]|\d+\.) ", "\N{NO-BREAK SPACE}\\1 ", " ".join(text.split()))
-    lines = textwrap.fill(glued, WIDTH, break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.fill(glued, width, break_long_words=False, break_on_hyphens=False)
     return lines.replace("\N{NO-BREAK SPACE}", " ")
 
 
 FACTS = re.compile(
-    r"(?:(?<=^)|(?<=[.)]\s))((?:Task|Observation|Action|Reward|Terminated|Info|Lagged)[^.:]{0,30}:)"
+    r"(?:^|(?<=[.)] ))"  # at the beginning, or behind a sentence
+    r"(?:(?:Task|Observation|Action|Reward|Terminated|Info|Lagged)\b[^.:,]{0,30}[:,]|H(?= ?[=:]))"
 )
 """The words with which a docstring begins to tell one of the facts that define a family."""
 
