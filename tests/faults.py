@@ -1,6 +1,4 @@
-"""The injection kit: a small run whose data is known, a fault somewhere in it, and what is left of it
-afterwards.
-"""
+"""Faults on purpose: a small run whose data is known, a fault somewhere in it, and what is left of it."""
 
 from __future__ import annotations
 
@@ -66,9 +64,7 @@ def fault_free() -> str:
 
 
 def check_run(manager: ParallelEnvManager, policy: OnFault, num_faults: int = 1) -> str:
-    """Play through the faults, and check what the policy promises of the data; the text of the error, with
-    `raise`.
-    """
+    """Play through the faults and check what the policy promises; with `raise`, the text of the error."""
     if policy is OnFault.restart:
         assert played(manager) == fault_free()
         assert manager.faults.restarts >= num_faults and not manager.faults.dropped

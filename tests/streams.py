@@ -1,6 +1,4 @@
-"""Streams: what a manager's trials were, as bytes and as one hash, in the order of the trials and not of the
-clock.
-"""
+"""Streams: the trials of a manager as bytes and as one hash, in the order of their numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import Rows
+from envs.base import Rows, arrays_of
 from envs.parallel_env_manager import ParallelEnvManager, Start
 from utils.seeding import Phase, Purpose, generator, trial_seed, uniforms
 
@@ -41,8 +39,9 @@ def action_of(manager: ParallelEnvManager, trial: int, row: int, seed: int) -> N
 def trial_streams(
     manager: ParallelEnvManager, num_trials: int, *, seed: int = 0, tamper: Tamper | None = None
 ) -> list[bytes]:
-    """Run trials 0..n-1 (a slot takes the next one when it is free) and return the bytes of each: all rows,
-    with the action chosen there.
+    """Run trials 0..n-1, a free slot takes the next one, and return the bytes of each.
+
+    They are all rows, with the action chosen there.
     """
     streams = [b""] * num_trials
     count = [0] * num_trials
@@ -81,9 +80,8 @@ def stream_hash(
 
 
 def _row_bytes(manager: ParallelEnvManager, rows: Rows, slot: int, action: NDArray[Any]) -> bytes:
-    obs = list(rows.obs.values()) if isinstance(rows.obs, dict) else [rows.obs]
     flags = [rows.terminated, rows.truncated, rows.episode_start, rows.trial_start, rows.trial_end]
-    arrays = [*obs, rows.task, rows.reward, *flags, rows.info, rows.prev_action]
+    arrays = [*arrays_of(rows.obs), rows.task, rows.reward, *flags, rows.info, rows.prev_action]
     return (
         b"".join(array[slot].tobytes() for array in arrays)
         + action.tobytes()

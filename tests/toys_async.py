@@ -1,6 +1,4 @@
-"""Small families whose slots wait: one that counts in coroutines, ones that wait for a clock or for a test,
-in coroutines and without.
-"""
+"""Small families whose slots wait, for time to pass or for a test, in coroutines and without."""
 
 from __future__ import annotations
 
@@ -71,7 +69,7 @@ class WaitingShard(Shard):
 
 
 class AsyncWaitingShard(AsyncShard):
-    """The same, all slots at the same time."""
+    """Every slot waits so long at every step, all at the same time."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -127,7 +125,7 @@ class HookedShard(CountingShard):
 
 
 class AsyncHookedShard(AsyncCountingShard):
-    """The same in coroutines: a hook may return something to wait for."""
+    """Counts in coroutines and calls the hook, which may return something to wait for."""
 
     def __init__(self, num_slots: int, config: CountingConfig, hook: Hook) -> None:
         hook("make_shard", 0, 0.0)
@@ -165,9 +163,7 @@ class HookedFamily(CountingFamily):
 
 @dataclass
 class Gate:
-    """A place where an environment blocks its thread until the test opens it. A test must open it before it
-    ends.
-    """
+    """A place where an environment blocks its thread until the test opens it, as every test must."""
 
     task_above: float = 0.0
     at: int = 1
@@ -191,7 +187,7 @@ def raising(error: BaseException, place: str = "step", *, task_above: float = -1
 
 
 class Driver:
-    """A backend of a few slots, told by hand: the task of slot i is [i, i]."""
+    """A backend of a few slots, commanded by hand: the task of slot i is [i, i]."""
 
     def __init__(
         self,
@@ -233,7 +229,7 @@ class Driver:
         return ready.tolist(), faults
 
     def call_late(self, late: list[int], timeout: float = 0.2) -> tuple[list[int], list[Fault]]:
-        """Step all slots; only the late ones are in a hurry, so that a busy machine makes nobody else late."""
+        """Step all slots; only the late ones have a short deadline, so a busy machine makes no other late."""
         self.post()
         others = np.setdiff1d(self.slots, late)
         ready, faults = self.backend.wait(others, 60.0)

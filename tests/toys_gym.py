@@ -1,6 +1,4 @@
-"""Small Gymnasium environments for tests: one whose observations tell where they come from, of every kind of
-space, and wrappers that misbehave.
-"""
+"""Small Gymnasium environments for tests, with every kind of space, and wrappers that misbehave."""
 
 from __future__ import annotations
 
@@ -21,8 +19,9 @@ NUM_CHOICES = 4
 
 
 class CountingEnv(gymnasium.Env[Any, Any]):
-    """Observes [task, a number that belongs to the seed, t, the sum of the first actions]; ends after
-    `length` steps.
+    """Observes [task, a number that belongs to the seed, t, the sum of the first actions].
+
+    An episode ends after `length` steps.
     """
 
     def __init__(self, length: int = 10**9) -> None:
@@ -62,9 +61,7 @@ class CountingEnv(gymnasium.Env[Any, Any]):
 
 
 class TaskEnv(CountingEnv):
-    """Counting, with tasks of its own: numbers, or dicts, drawn from its own stream or from numpy's global
-    one.
-    """
+    """Counting, with tasks of its own: numbers or dicts, from its own stream or numpy's global one."""
 
     kind: str = "number"
 
@@ -181,9 +178,7 @@ class Altered(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class SameStepAutoreset(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Begins the next episode in the last step of the one before, and shows the last observation in the info
-    only.
-    """
+    """Begins the next episode in the last step of the one before; the last observation is in the info."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], key: str) -> None:
         super().__init__(env)

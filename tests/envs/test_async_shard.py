@@ -1,6 +1,4 @@
-"""A shard of coroutines on backends without an event loop: its slots wait at the same time, and the first to
-fail is named.
-"""
+"""AsyncShard on backends without an event loop: slots wait at the same time, the first to fail is named."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""ParallelEnvManager: tasks and seeds per slot, free slots restarted in the same message, slots spoken to
-alone, faults, the end.
-"""
+"""ParallelEnvManager: tasks and seeds per slot, restarts in the same message, remotes, faults, the end."""
 
 from __future__ import annotations
 
@@ -23,7 +21,8 @@ def manager(request: pytest.FixtureRequest):
     family = CountingFamily(CountingConfig(max_episode_steps=4, falls=False))
     with ParallelEnvManager(family, 4, episodes_per_trial=2, num_workers=request.param, seed=0) as made:
         yield made
-    request.node.funcargs.clear()  # rows stay mapped as long as somebody holds them, and pytest does until after the leak check
+    # Rows stay mapped as long as something refers to them, and pytest does until after the leak check.
+    request.node.funcargs.clear()
 
 
 def test_every_slot_is_reset_to_its_own_task_and_seed(manager: ParallelEnvManager) -> None:
@@ -60,10 +59,10 @@ def test_a_slot_starts_its_next_trial_in_the_message_in_which_the_others_step(
 
 
 def test_a_slot_whose_trial_is_over_waits(manager: ParallelEnvManager) -> None:
-    manager.reset(slots=[0, 3])
+    rows = manager.reset(slots=[0, 3])
     for _ in range(2 * 5 - 1):
         rows = manager.step(STILL)
-    assert rows.valid.tolist() == [True, False, False, True] and rows.trial_end[0]  # pyright: ignore[reportPossiblyUnboundVariable]
+    assert rows.valid.tolist() == [True, False, False, True] and rows.trial_end[0]
     assert not manager.running.any()
     assert not manager.step(STILL).valid.any()
 
@@ -143,9 +142,8 @@ def test_a_slot_whose_trial_was_given_up_has_no_answer_until_it_is_reset(
         for slot in (0, 1, 3):
             manager.remotes[slot].send(("step", np.zeros(2)))
         given_up = [0, 1] if fault == "exit" else [0]
-        for slot in (
-            given_up
-        ):  # the first to ask learns it for all that shared the worker, and they owe nothing any more
+        # The first `recv` learns it for all slots that shared the worker: none of them owes anything now.
+        for slot in given_up:
             with pytest.raises(
                 TrialDroppedError, match=rf"The trial of slot {slot} was given up after a fault"
             ):
@@ -189,7 +187,7 @@ def test_factories_must_agree_on_their_spaces() -> None:
 def test_spaces_contain_the_rows(manager: ParallelEnvManager) -> None:
     rows = manager.reset()
     assert manager.observation_space.contains(rows.obs)
-    assert manager.single_observation_space.contains(rows.obs[0])  # pyright: ignore[reportArgumentType] - a Box
+    assert isinstance(rows.obs, np.ndarray) and manager.single_observation_space.contains(rows.obs[0])
     assert manager.action_space.contains(STILL)
 
 

@@ -1,6 +1,4 @@
-"""The encodings of Gymnasium spaces: what they look like in a row, which are refused, and which actions come
-out.
-"""
+"""The encodings of Gymnasium spaces: how they stand in a row, which are refused, which actions come out."""
 
 from __future__ import annotations
 

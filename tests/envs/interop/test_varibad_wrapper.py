@@ -1,4 +1,4 @@
-"""VariBadWrapper: a trial is one Gymnasium episode, with either boundary, and passes Gymnasium's own check."""
+"""VariBadWrapper: a trial is one Gymnasium episode, with either boundary; it passes Gymnasium's check."""
 
 from __future__ import annotations
 

@@ -36,5 +36,5 @@ def test_what_does_not_fit_is_refused() -> None:
         blocks_of(CountingFamily(), None)
     with pytest.raises(ValueError, match="num_envs=3 does not fit 2 factories"):
         blocks_of([first, second], 3)
-    with pytest.raises(ValueError, match="The factories disagree on obs_space: Counting has .*, .* has"):
+    with pytest.raises(ValueError, match=r"The factories disagree on obs_space: Counting has .*, .* has"):
         blocks_of([CountingFamily, DictCountingFamily], None)

@@ -61,11 +61,13 @@ def test_slots_come_in_any_sequence_and_keep_their_order() -> None:
 
 def test_a_start_takes_whatever_makes_a_task_and_keeps_its_own_copy() -> None:
     task: Any = np.array([0.25, 0.5])
-    starts = {0: Start([1, 2], np.uint64(3)), np.int64(1): Start(task, 4)}  # pyright: ignore[reportArgumentType]
-    found = checked_starts(starts, SPEC, 2)  # pyright: ignore[reportArgumentType]
+    numbers: Any = [1, 2]
+    seed: Any = np.uint64(3)
+    starts: Any = {0: Start(numbers, seed), np.int64(1): Start(task, 4)}
+    found = checked_starts(starts, SPEC, 2)
     assert checked_task(task, SPEC) is not task
     with ParallelEnvManager(CountingFamily(), 3) as manager:
-        rows = manager.step(np.zeros((3, 2), np.float32), starts)  # pyright: ignore[reportArgumentType]
+        rows = manager.step(np.zeros((3, 2), np.float32), starts)
         task[:] = 9.0
         assert (
             rows.task[:2].tolist()

@@ -1,6 +1,4 @@
-"""Recovery: after a fault the data is that of a run without it, or the trial is given up openly, or the run
-stops with one named error.
-"""
+"""Recovery: after a fault the data is unchanged, or the trial is given up openly, or the run stops."""
 
 from __future__ import annotations
 
@@ -139,7 +137,7 @@ def test_raise_stops_at_the_first_fault_and_names_it(name: str, workers: int, tm
 def test_drop_gives_up_the_failing_trial_alone_and_counts_it(
     name: str, workers: int, groups: int, tmp_path: Path
 ) -> None:
-    """The others are those of a run without faults, even where they shared a shard with the one that failed."""
+    """The other trials are those of a run without faults, even in the same shard."""
     plan = Plan(0, Phase.TRAIN, 0, np.linspace(0.1, 0.9, NUM_TRIALS)[:, None] * np.ones(2))
     with manage(FaultyFamily(**FALLING, where="nowhere"), groups=groups) as manager:
         expected = run_wave(manager, RandomActor(manager.single_action_space), plan)
@@ -268,7 +266,7 @@ class ArmedFamily(CountingFamily):
 
 
 def test_failures_at_the_same_place_of_trials_that_went_on_are_no_crash_loop(tmp_path: Path) -> None:
-    """Evaluations play the same trials again and again; each failure was mended, so none of them is a loop."""
+    """Evaluations repeat the same trials; each failure was cured, so they are no crash loop together."""
     with manage(ArmedFamily(tmp_path / "armed"), fault_budget=100) as manager:
         for number in range(1, 5):
             manager.reset(np.full((NUM_SLOTS, 2), 0.5), list(range(NUM_SLOTS)))
@@ -278,9 +276,7 @@ def test_failures_at_the_same_place_of_trials_that_went_on_are_no_crash_loop(tmp
 
 
 def test_an_interrupted_step_is_owed_and_not_taken_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in the middle of a serial step: the environments may be anywhere, so they are built anew and
-    brought back.
-    """
+    """After Ctrl-C in a serial step the environments may be anywhere, so they are built anew."""
     with manage(CountingFamily(), groups=2) as manager:
         manager.reset(np.full((NUM_SLOTS, 2), 0.05), list(range(NUM_SLOTS)))
         still, interrupted = np.zeros((NUM_SLOTS, ACTION_DIM), np.float32), [True]

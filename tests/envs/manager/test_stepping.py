@@ -1,6 +1,4 @@
-"""Stepping: what is refused leaves everything as it was, groups take turns, and first-ready plays exactly the
-trials that were started.
-"""
+"""Stepping: what is refused leaves everything as it was, one thread at a time, and groups take turns."""
 
 from __future__ import annotations
 
@@ -13,18 +11,14 @@ import pytest
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.backends import BACKENDS
 from envs.backends.base import BackendConfig
 from envs.base import EnvConfig, EnvSpec, Shard, TaskFamily
 from envs.parallel_env_manager import ParallelEnvManager, Start
-from policies.collection.wave import Plan, RandomActor, run_wave
-from tests.toys import ACTION_DIM, CountingConfig, CountingFamily, DelayedFamily
+from tests.toys import ACTION_DIM, CountingConfig, CountingFamily
 from tests.toys_faulty import FaultyFamily
-from utils.seeding import Phase
 
 NUM_SLOTS = 4
 STILL = np.zeros((NUM_SLOTS, ACTION_DIM), np.float32)
-LAGGING = [(name, 1 if name == "asyncio" else 2) for name, kind in BACKENDS.items() if kind.can_lag]
 
 
 def manage(**options: Any) -> ParallelEnvManager:
@@ -49,6 +43,11 @@ def told(manager: ParallelEnvManager) -> list[bytes]:
         manager.running,
     )
     return [array.tobytes() for array in arrays]
+
+
+def starts_of(slot: Any, seed: Any) -> dict[int, Start]:
+    """Starts of any type, to see wrong ones refused."""
+    return {slot: Start(np.zeros(2), seed)}
 
 
 WRONG: dict[str, tuple[Callable[[ParallelEnvManager], object], str]] = {
@@ -121,9 +120,12 @@ WRONG: dict[str, tuple[Callable[[ParallelEnvManager], object], str]] = {
         lambda manager: manager.reset(slots=np.arange(4) > 2),  # pyright: ignore[reportArgumentType]
         "A slot is a whole number, not .*False",
     ),
-    "a slot alone": (lambda manager: manager.reset(slots=2), "slots=2 must be a sequence"),  # pyright: ignore[reportArgumentType]
+    "a slot alone": (
+        lambda manager: manager.reset(slots=2),  # pyright: ignore[reportArgumentType]
+        "slots=2 must be a sequence",
+    ),
     "slot to start that is a fraction": (
-        lambda manager: manager.step(STILL, {0.7: Start(np.zeros(2), 1)}),  # pyright: ignore[reportArgumentType]
+        lambda manager: manager.step(STILL, starts_of(0.7, seed=1)),
         "A slot is a whole number",
     ),
     "slot to draw that is a fraction": (
@@ -140,7 +142,10 @@ WRONG: dict[str, tuple[Callable[[ParallelEnvManager], object], str]] = {
         "The seed of a trial is a whole number, not True",
     ),
     "seed beyond 64 bits": (lambda manager: manager.reset(seeds=[2**64, 1, 2, 3]), "needs a seed from 0 to"),
-    "a seed alone": (lambda manager: manager.reset(seeds=1), "seeds=1 must be a sequence"),  # pyright: ignore[reportArgumentType]
+    "a seed alone": (
+        lambda manager: manager.reset(seeds=1),  # pyright: ignore[reportArgumentType]
+        "seeds=1 must be a sequence",
+    ),
     "a task alone": (lambda manager: manager.reset(tasks=3.0), "tasks=3.0 must be a sequence"),
     "tasks that are words": (
         lambda manager: manager.reset(tasks=[["a", "b"]] * 4),
@@ -151,14 +156,17 @@ WRONG: dict[str, tuple[Callable[[ParallelEnvManager], object], str]] = {
         r"begins with a Start\(task, seed\), not with 3",
     ),
     "start with a seed that is a fraction": (
-        lambda manager: manager.step(STILL, {0: Start(np.zeros(2), 0.5)}),  # pyright: ignore[reportArgumentType]
+        lambda manager: manager.step(STILL, starts_of(0, seed=0.5)),
         "whole number, not 0.5",
     ),
     "command that is no pair": (
         lambda manager: manager.remotes[0].send("reset"),  # pyright: ignore[reportArgumentType]
         "A command is a pair, .* not 'reset'",
     ),
-    "command without payload": (lambda manager: manager.remotes[0].send(("step",)), "A command is a pair"),  # pyright: ignore[reportArgumentType]
+    "command without payload": (
+        lambda manager: manager.remotes[0].send(("step",)),  # pyright: ignore[reportArgumentType]
+        "A command is a pair",
+    ),
     "reset with a number": (
         lambda manager: manager.remotes[0].send(("reset", 5)),
         "A reset takes a dict with 'task' and 'seed', .* not 5",
@@ -327,6 +335,17 @@ def test_closing_lets_another_thread_finish_its_step(monkeypatch: pytest.MonkeyP
     assert told == [[1.0] * NUM_SLOTS]
 
 
+def test_a_start_counts_slots_from_0_within_a_group_and_over_all_in_the_manager() -> None:
+    with manage(num_groups=2, seed=0) as manager:
+        manager.step(STILL, {3: Start(np.array([3.0, 4.0]), 9), 0: Start(np.array([1.0, 2.0]), 8)})
+        assert manager.rows.valid.tolist() == [True, False, False, True]
+        assert manager.rows.task[[0, 3]].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+        left, right = manager.groups
+        right.post(STILL[:2], {0: Start(np.array([5.0, 6.0]), 7)})
+        assert right.wait().task.tolist() == [[5.0, 6.0], [3.0, 4.0]]
+        assert manager.rows.task[2].tolist() == [5.0, 6.0] and left.rows.task[0].tolist() == [1.0, 2.0]
+
+
 def test_groups_are_posted_and_awaited_on_their_own() -> None:
     with manage(num_groups=2, seed=0) as manager:
         manager.reset()
@@ -341,111 +360,3 @@ def test_groups_are_posted_and_awaited_on_their_own() -> None:
             manager.step(STILL)
         assert right.wait().info[:, 0].tolist() == [1.0, 1.0]
         manager.step(STILL)
-
-
-# -- first-ready ---------------------------------------------------------------------------------------------
-
-
-class Keeper:
-    """A sink that remembers which rows it was given."""
-
-    def __init__(self) -> None:
-        self.times: dict[int, list[int]] = {}
-        self.obs: dict[int, list[bytes]] = {}
-        self.lengths: list[int] = []
-
-    def reserve(self, n: int) -> None: ...
-
-    def write(
-        self,
-        trials: NDArray[np.int64],
-        times: NDArray[np.int64],
-        rows: Any,
-        slots: NDArray[np.int64],
-        actions: NDArray[Any],
-        extras: Any,
-    ) -> None:
-        for trial, time, slot in zip(trials.tolist(), times.tolist(), slots.tolist(), strict=True):
-            self.times.setdefault(trial, []).append(time)
-            self.obs.setdefault(trial, []).append(rows.obs[slot].tobytes() + actions[slot].tobytes())
-
-    def commit(self, lengths: NDArray[np.int64]) -> None:
-        self.lengths = lengths.tolist()
-
-    def discard(self, started: int) -> None: ...
-
-
-def played(min_ready: int | None, name: str, workers: int) -> Keeper:
-    """A wave of eleven trials."""
-    kept = Keeper()
-    family = DelayedFamily(CountingConfig(max_episode_steps=5))
-    with manage(
-        family=family, num_workers=workers, backend=BackendConfig(name=name, min_ready=min_ready)
-    ) as manager:
-        plan = Plan(0, Phase.TRAIN, 0, np.random.default_rng(0).uniform(size=(11, 2)))
-        run_wave(manager, RandomActor(manager.single_action_space), plan, sink=kept)
-    return kept
-
-
-@pytest.mark.parametrize(("name", "workers"), LAGGING)
-def test_first_ready_plays_exactly_the_trials_that_were_started_row_by_row(name: str, workers: int) -> None:
-    """Who steps when depends on the clock; with actions that are keyed by trial and row, what each trial is
-    does not.
-    """
-    kept, expected = played(1, name, workers), played(None, "serial", 1)
-    assert sorted(kept.times) == list(range(11)) and kept.lengths == expected.lengths
-    assert all(times == list(range(kept.lengths[trial])) for trial, times in kept.times.items())
-    assert kept.obs == expected.obs
-
-
-@pytest.mark.parametrize(("name", "workers"), LAGGING)
-def test_first_ready_does_not_wait_for_the_slowest(name: str, workers: int) -> None:
-    class Slow(DelayedFamily):
-        """Slot by slot: whoever has the task 9 hangs until the deadline would end it."""
-
-        def make_shard(self, num_slots: int, threads: int = 1) -> Shard:
-            shard = super().make_shard(num_slots, threads)
-            step = shard.step
-
-            def stepping(slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
-                if (shard.tasks[slots, 0] == 9.0).any():  # pyright: ignore[reportAttributeAccessIssue]
-                    threading.Event().wait(0.4)
-                step(slots, actions)
-
-            shard.step = stepping  # pyright: ignore[reportAttributeAccessIssue]
-            return shard
-
-    if name == "asyncio":
-        pytest.skip(
-            "a shard that blocks blocks the event loop; tests/envs/backends/threads/test_event_loop.py waits in coroutines"
-        )
-    with manage(
-        family=Slow(CountingConfig(falls=False)),
-        num_workers=workers,
-        backend=BackendConfig(name=name, min_ready=1),
-    ) as manager:
-        tasks = np.full((NUM_SLOTS, 2), 0.5)
-        tasks[3] = 9.0
-        manager.reset(tasks)
-        seen = np.zeros(NUM_SLOTS, int)
-        while not seen[3]:
-            seen += manager.step(STILL).valid
-        assert (seen[:2] >= 3).all(), "the quick ones went on"
-
-
-def test_what_first_ready_excludes_is_refused() -> None:
-    def config(name: str, min_ready: int = 1) -> BackendConfig:
-        return BackendConfig(name=name, min_ready=min_ready)
-
-    with pytest.raises(ValueError, match="deterministic=true refuses it"):
-        manage(deterministic=True, backend=config("thread"))
-    with pytest.raises(ValueError, match="min_ready has no meaning on backend=serial; it works on process"):
-        manage(backend=config("serial"))
-    with pytest.raises(ValueError, match="exclude each other"):
-        manage(backend=config("thread"), num_groups=2)
-    with pytest.raises(ValueError, match="can never be reached with 4 slots"):
-        manage(backend=config("thread", 5))
-    with pytest.raises(
-        ValueError, match="num_groups=3 needs a slot of every group in each of 2 workers: 6 slots, not 4"
-    ):
-        manage(backend=BackendConfig(name="thread"), num_groups=3, num_workers=2)
