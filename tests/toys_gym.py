@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import EnvSpec, Rows
+from envs.base import EnvSpec, Rows, arrays_of
 from envs.interop.gymnasium_shard import GymnasiumShard, TaskSetter
 from envs.interop.spaces import ActionWriter, ObsReader
 from envs.layout import Layout
@@ -221,3 +221,8 @@ def start(
 def act(shard: GymnasiumShard, slots: list[int], actions: Any) -> None:
     """Step these slots."""
     shard.step(np.array(slots), np.asarray(actions))
+
+
+def written_arrays(rows: Rows) -> list[NDArray[Any]]:
+    """The arrays of rows that a shard writes."""
+    return [*arrays_of(rows.obs), rows.reward, rows.terminated, rows.truncated, rows.info]
