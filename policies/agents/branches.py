@@ -13,7 +13,7 @@ from buffers.base import Batch
 from policies.agents.actions import Actions
 from policies.agents.base import AgentSpec, Inputs, PolicyRows
 from policies.agents.normalisation import farthest_reward
-from policies.memory.base import State
+from policies.memory.base import State, check_state
 from policies.nn.dense import dense
 from policies.nn.mlp import linear_parameters
 
@@ -78,6 +78,7 @@ class MemoryBranch(Branch):
                 "The memory has nothing to read: agent.action_embedding, agent.reward_embedding and agent.obs_embedding are all 0."
             )
         self.memory = spec.memory(spec.memory_config, in_dim)
+        check_state(self.memory)
         self.out_dim = self.memory.out_dim
 
     def initial_state(self, num_slots: int) -> State:

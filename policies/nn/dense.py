@@ -1,6 +1,4 @@
-"""Dense layers and their gradients, in float32 by whichever of torch's two libraries for the CPU is faster
-for the shape at hand, or in bfloat16.
-"""
+"""Dense layers and their gradients, in float32 or bfloat16, by the faster of torch's two CPU libraries."""
 
 from __future__ import annotations
 
@@ -13,26 +11,21 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
 _FEWEST_ROWS = 32
-"""Below, a call of oneDNN costs more to prepare than it saves; for the smallest layers, below eight times as
-many.
-"""
+"""For fewer rows a call of oneDNN costs more than it saves; small layers need eight times as many."""
 _SMALL = 4096
-"""Weights of such a layer."""
-
-
+"""A layer of fewer weights is small."""
 _FEWEST_BF16 = 256
-"""Rows below which bfloat16 would not pay."""
+"""For fewer rows bfloat16 does not pay."""
 
 
 def dense(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none", *, bf16: bool = False
 ) -> Tensor:
-    """x [..., I] weight [O, I] -> [..., O], as `torch.nn.functional.linear`, with gradients; then `relu`,
-    `tanh` or `none`.
+    """x [..., I] weight [O, I] -> [..., O], as `torch.nn.functional.linear`, then `relu`, `tanh` or `none`.
 
-    `bf16`: in bfloat16, if there are many rows, and not in inference mode, in which agents act; what comes
-    out stays so for the next layer, which may be in float32 again. Sums are always in float32, as parameters
-    are; a gradient is rounded to bfloat16 once it is summed.
+    `bf16` computes in bfloat16 if there are many rows, but not in inference mode, in which agents act. The
+    result stays in bfloat16 for the next layer, which may be in float32 again. Sums are always in float32, as
+    parameters are; a gradient is rounded to bfloat16 once it is summed.
     """
     if bf16 and not torch.is_inference_mode_enabled() and x.numel() >= _FEWEST_BF16 * x.shape[-1]:
         return _Bf16Product.apply(x, weight, bias, activation)
@@ -44,8 +37,10 @@ def dense(
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x [..., I] weight [O, I] -> [..., O], where no gradient is kept."""
-    return _product(x, weight, bias, "none") if _pays(x, weight) else linear(x, weight, bias)
+    """x [..., I] weight [O, I] -> [..., O], where no gradient is needed."""
+    if _pays(x, weight):
+        return _product(x, weight, bias, "none")
+    return linear(x, weight, bias)
 
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -64,23 +59,26 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) ->
 def outer(gradient: Tensor, x: Tensor) -> Tensor:
     """gradient [..., O] x [..., I] -> [O, I], summed over rows: the gradient of a weight."""
     left, right = gradient.flatten(0, -2).t(), x.flatten(0, -2).t()
-    # The left one is copied into rows of its own, so the narrower one goes there.
-    return product(left, right) if len(left) <= len(right) else product(right, left).t()
+    # The product copies its left factor into contiguous rows, so the narrower one goes there.
+    if len(left) <= len(right):
+        return product(left, right)
+    return product(right, left).t()
 
 
 def _pays(x: Tensor, weight: Tensor) -> bool:
-    # The operator is the one that torch.compile emits, so it comes and goes with oneDNN.
-    fewest = (_FEWEST_ROWS if weight.numel() >= _SMALL else 8 * _FEWEST_ROWS) * x.shape[-1]
+    """Whether oneDNN computes this product, and faster than MKL."""
+    fewest = _FEWEST_ROWS if weight.numel() >= _SMALL else 8 * _FEWEST_ROWS
     return (
         x.is_cpu
         and x.dtype is torch.float32
-        and x.numel() >= fewest
+        and x.numel() >= fewest * x.shape[-1]
         and _onednn()
         and not torch.is_autocast_enabled("cpu")
     )
 
 
 def _onednn() -> bool:
+    # The operator is the one that torch.compile emits, so a build of torch has it if it has oneDNN.
     return (
         torch.backends.mkldnn.is_available()
         and torch.backends.mkldnn.enabled
@@ -89,10 +87,13 @@ def _onednn() -> bool:
 
 
 class _Dense(torch.autograd.Function):
+    """A layer in float32 by oneDNN: y = a(W x + b)."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         out = _product(x, weight, bias, activation)
         ctx.activation = activation
+        # The derivative of an activation follows from its output, so W x + b need not be stored.
         ctx.save_for_backward(x, weight, None if activation == "none" else out)
         return out
 
@@ -101,23 +102,27 @@ class _Dense(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight, out = ctx.saved_tensors
         gradient = _before_activation(gradient, out, ctx.activation)
-        wanted = ctx.needs_input_grad
-        return (
-            product(gradient, weight.t()) if wanted[0] else None,
-            outer(gradient, x) if wanted[1] else None,
-            gradient.flatten(0, -2).sum(0) if wanted[2] else None,
-            None,
-        )
+        to_x = to_weight = to_bias = None
+        # dL/dx = W' g, dL/dW = sum over rows of g x', dL/db = sum over rows of g
+        if ctx.needs_input_grad[0]:
+            to_x = product(gradient, weight.t())
+        if ctx.needs_input_grad[1]:
+            to_weight = outer(gradient, x)
+        if ctx.needs_input_grad[2]:
+            to_bias = gradient.flatten(0, -2).sum(0)
+        return to_x, to_weight, to_bias, None
 
 
 class _Bf16Product(torch.autograd.Function):
+    """A layer in bfloat16: inputs and parameters are rounded, and sums are taken in float32."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        kind = x.dtype
-        x, bf16 = x.bfloat16(), weight.bfloat16()
-        out = _bf16_product(x, bf16, None if bias is None else bias.bfloat16(), activation)
-        ctx.activation, ctx.kind = activation, kind
-        ctx.save_for_backward(x, bf16, None if activation == "none" else out)
+        # The gradient goes back in the type in which the input came: float32, or bfloat16 of a layer before.
+        ctx.activation, ctx.input_dtype = activation, x.dtype
+        x, weight = x.bfloat16(), weight.bfloat16()
+        out = _bf16_product(x, weight, None if bias is None else bias.bfloat16(), activation)
+        ctx.save_for_backward(x, weight, None if activation == "none" else out)
         return out
 
     @staticmethod
@@ -125,25 +130,27 @@ class _Bf16Product(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, weight, out = ctx.saved_tensors
         gradient = _before_activation(gradient, out, ctx.activation)
-        rows, wanted = gradient.flatten(0, -2), ctx.needs_input_grad
-        return (
-            _bf16_product(gradient, weight.t()).to(ctx.kind) if wanted[0] else None,
-            (rows.t() @ x.flatten(0, -2)).float() if wanted[1] else None,
-            rows.sum(0, dtype=torch.float32) if wanted[2] else None,
-            None,
-        )
+        rows = gradient.flatten(0, -2)
+        to_x = to_weight = to_bias = None
+        if ctx.needs_input_grad[0]:
+            to_x = _bf16_product(gradient, weight.t()).to(ctx.input_dtype)
+        if ctx.needs_input_grad[1]:
+            to_weight = (rows.t() @ x.flatten(0, -2)).float()
+        if ctx.needs_input_grad[2]:
+            to_bias = rows.sum(0, dtype=torch.float32)
+        return to_x, to_weight, to_bias, None
 
 
 def _bf16_product(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
-    return (
-        _product(x, weight, bias, activation)
-        if x.is_cpu and _onednn()
-        else _ACTIVATIONS[activation](linear(x, weight, bias))
-    )
+    if x.is_cpu and _onednn():
+        return _product(x, weight, bias, activation)
+    return _ACTIVATIONS[activation](linear(x, weight, bias))
 
 
 def _before_activation(gradient: Tensor, out: Tensor, activation: str) -> Tensor:
-    """The gradient before the layer was bent."""
+    """The gradient at W x + b, from the one at the layer's output."""
     if activation == "relu":
         return torch.ops.aten.threshold_backward(gradient, out, 0)
-    return torch.ops.aten.tanh_backward(gradient, out) if activation == "tanh" else gradient
+    if activation == "tanh":
+        return torch.ops.aten.tanh_backward(gradient, out)
+    return gradient

@@ -1,10 +1,10 @@
-"""Recurrences whose rows need not wait for one another: blend, h' = h + z (c - h), and the running maximum,
-with resets and their own gradients.
+"""Scans over time with resets and their own gradients: blend, h' = h + z (c - h), and the running maximum.
 
 h' is linear in h, so a stretch of rows can start from zero and receive what came before it later, times the
-product of its 1 - z. With `chunk` rows to a stretch all stretches run side by side, in `chunk` + T / `chunk`
-operations instead of T. On a CPU a row's blend takes two microseconds and wider ones no less for each row, so
-there the whole pass is one stretch. Each h' lies between h and c, so nothing can grow, however many rows.
+product of its 1 - z. With `chunk` rows to a stretch all stretches run at the same time, in `chunk` + T /
+`chunk` operations instead of T. On a CPU a row's blend takes two microseconds and wider ones no less for each
+row, so there the whole pass is one stretch. Each h' lies between h and c, so nothing can grow, however many
+rows there are.
 """
 
 from __future__ import annotations
@@ -19,22 +19,35 @@ from torch.nn.functional import pad
 
 
 def blend(candidate: Tensor, logit: Tensor, start: Tensor, reset: Tensor, chunk: int | None = None) -> Tensor:
-    """candidate [T, B, H], logit [T, B, H or 1], start [B, H], reset [T, B] -> h' of every row, z =
-    sigmoid(logit).
+    """The h' of every row, [T, B, H], with z = sigmoid(logit).
+
+    candidate [T, B, H], logit [T, B, H or 1], start [B, H], reset [T, B].
     """
     return _Blend.apply(candidate, logit, start, reset, _chunk(candidate, chunk))
 
 
 def running_max(values: Tensor, start: Tensor, reset: Tensor, chunk: int | None = None) -> Tensor:
-    """values [T, B, H] >= 0, start [B, H], reset [T, B] -> the largest since the reset; of equals, the last
-    has the gradient.
+    """The largest value since the reset at every row, [T, B, H]; of equals, the last has the gradient.
+
+    values [T, B, H] >= 0, start [B, H], reset [T, B].
     """
     return _RunningMax.apply(values, start, reset, _chunk(values, chunk))
 
 
+def forgetting_columns(reset: Tensor) -> list[Tensor | None]:
+    """For each row of reset [..., T, B] the columns that forget, [..., B, 1], or None where none does."""
+    # Asked for all rows at once: on a GPU each question would wait for the device.
+    any_forgets = reset.movedim(-2, 0).flatten(1).any(1).tolist()
+    rows = zip(reset[..., None].unbind(-3), any_forgets, strict=True)
+    return [columns if forgets else None for columns, forgets in rows]
+
+
 def _chunk(values: Tensor, chunk: int | None) -> int:
+    """Rows to a stretch: all of them on a CPU, else the root, for which chunk + T / chunk is smallest."""
     rows = len(values)
-    return min(rows, chunk or (rows if values.is_cpu else math.isqrt(rows)))
+    if chunk is not None:
+        return min(rows, chunk)
+    return rows if values.is_cpu else math.isqrt(rows)
 
 
 class _Blend(torch.autograd.Function):
@@ -52,12 +65,13 @@ class _Blend(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         candidate, z, reset, out = ctx.saved_tensors
+        # `through` is dL/dh' with all that later rows contribute, and dh'/dc = z.
         through, to_start = _stretches_back(gradient, z, reset, ctx.chunk)
         to_candidate = through.mul_(z)
         # dL/dz = through (c - h) = through (c - h') / (1 - z), and behind the sigmoid z (1 - z) times that
-        to_logit = (
-            (candidate - out).mul_(to_candidate).sum_to_size(z.shape) if ctx.needs_input_grad[1] else None
-        )
+        to_logit: Tensor | None = None
+        if ctx.needs_input_grad[1]:
+            to_logit = (candidate - out).mul_(to_candidate).sum_to_size(z.shape)
         return to_candidate, to_logit, to_start, None, None
 
 
@@ -73,67 +87,80 @@ class _RunningMax(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         values, reset, out = ctx.saved_tensors
-        largest = (values == out).to(values.dtype)  # a blend with z in {0, 1}
+        # A maximum is a blend with z in {0, 1}: 1 where the row has the largest value.
+        largest = (values == out).to(values.dtype)
         through, to_start = _stretches_back(gradient, largest, reset, ctx.chunk)
         return through.mul_(largest), to_start, None, None
 
 
 def _stretches(candidate: Tensor, z: Tensor, start: Tensor, reset: Tensor, chunk: int) -> Tensor:
+    """The h' of every row of a blend."""
     rows = len(z)
     candidate, z, reset = (_cut(values, chunk) for values in (candidate, z, reset))
     out = torch.empty_like(candidate)
+    # 1. Row by row, all stretches at the same time; only the first one knows what came before it.
     old = _first(candidate, start)
-    for new, share, forget, after in zip(
-        candidate.unbind(1), z.unbind(1), _columns(reset), out.unbind(1), strict=True
-    ):
-        old = torch.lerp(old if forget is None else old.masked_fill(forget, 0.0), new, share, out=after)
+    c_rows, z_rows, out_rows = candidate.unbind(1), z.unbind(1), out.unbind(1)
+    for t, forget in enumerate(forgetting_columns(reset)):
+        if forget is not None:
+            old = old.masked_fill(forget, 0.0)
+        old = torch.lerp(old, c_rows[t], z_rows[t], out=out_rows[t])
+    # 2. Stretch by stretch, each row receives what the stretch before it ended with, times the product of its
+    # 1 - z so far; nothing where a reset stands between.
     if len(out) > 1:
-        kept = (1 - z).cumprod(1)
-        for earlier, after, share, gone in zip(out[:-1], out[1:], kept[1:], _crossed(reset)[1:], strict=True):
-            after += (share * earlier[-1]).masked_fill_(gone, 0.0)
+        remaining, crossed = (1 - z).cumprod(1), _crossed(reset)
+        for i in range(1, len(out)):
+            out[i].add_((remaining[i] * out[i - 1, -1]).masked_fill_(crossed[i], 0.0))
     return out.flatten(0, 1)[:rows]
 
 
 def _stretches_max(values: Tensor, start: Tensor, reset: Tensor, chunk: int) -> Tensor:
+    """The running maximum at every row, in the same two passes."""
     rows = len(values)
-    values, reset = (_cut(one, chunk) for one in (values, reset))
+    values, reset = _cut(values, chunk), _cut(reset, chunk)
     out = torch.empty_like(values)
     old = _first(values, start)
-    for new, forget, after in zip(values.unbind(1), _columns(reset), out.unbind(1), strict=True):
-        old = torch.maximum(old if forget is None else old.masked_fill(forget, 0.0), new, out=after)
-    for earlier, after, gone in zip(out[:-1], out[1:], _crossed(reset)[1:], strict=True):
-        torch.maximum(after, earlier[-1].expand_as(after).masked_fill(gone, 0.0), out=after)
+    value_rows, out_rows = values.unbind(1), out.unbind(1)
+    for t, forget in enumerate(forgetting_columns(reset)):
+        if forget is not None:
+            old = old.masked_fill(forget, 0.0)
+        old = torch.maximum(old, value_rows[t], out=out_rows[t])
+    crossed = _crossed(reset)
+    for i in range(1, len(out)):
+        before = out[i - 1, -1].expand_as(out[i]).masked_fill(crossed[i], 0.0)
+        torch.maximum(out[i], before, out=out[i])
     return out.flatten(0, 1)[:rows]
 
 
 def _stretches_back(gradient: Tensor, z: Tensor, reset: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-    """What arrives at every h', and what arrives at the start."""
+    """The gradient that arrives at every h' from all rows after it, and the one that arrives at the start."""
     rows = len(z)
     gradient, z, reset = (_cut(values, chunk) for values in (gradient, z, reset))
     through = torch.empty_like(gradient)
-    steps = zip(gradient.unbind(1), z.unbind(1), _columns(reset), through.unbind(1), strict=True)
+    # 1. Row by row from the last, all stretches at the same time: dL/dh = (1 - z) dL/dh', 0 across a reset.
+    given_rows, z_rows, through_rows = gradient.unbind(1), z.unbind(1), through.unbind(1)
+    forgets = forgetting_columns(reset)
     later = torch.zeros_like(gradient[:, 0])
-    for given, share, forget, arrived in reversed(list(steps)):
-        torch.add(given, later, out=arrived)
-        later = torch.addcmul(arrived, arrived, share, value=-1)
+    for t in reversed(range(len(forgets))):
+        arrived = torch.add(given_rows[t], later, out=through_rows[t])
+        later = torch.addcmul(arrived, arrived, z_rows[t], value=-1)
+        forget = forgets[t]
         if forget is not None:
             later.masked_fill_(forget, 0.0)
+    # 2. Stretch by stretch from the last: row t receives what the next stretch sends back, times the 1 - z of
+    # the rows t + 1, t + 2, ... of its own stretch, if none of them forgets.
     if len(through) > 1:
-        # A stretch's row t hears from the next stretch through the 1 - z of the rows t + 1, t + 2, ... of its
-        # own, if none of them forgets.
-        kept = _shifted(1 - z, 1.0).flip(1).cumprod(1).flip(1)
+        remaining = _shifted(1 - z, 1.0).flip(1).cumprod(1).flip(1)
         crossed = _crossed(_shifted(reset, False).flip(1)).flip(1)
-        for c in reversed(range(len(through) - 1)):
-            heard = (kept[c] * later[c + 1]).masked_fill_(crossed[c], 0.0)
-            through[c] += heard
-            later[c] += (heard[0] * (1 - z[c, 0])).masked_fill_(reset[c, 0, :, None], 0.0)
+        for i in reversed(range(len(through) - 1)):
+            received = (remaining[i] * later[i + 1]).masked_fill_(crossed[i], 0.0)
+            through[i].add_(received)
+            later[i].add_((received[0] * (1 - z[i, 0])).masked_fill_(reset[i, 0, :, None], 0.0))
     return through.flatten(0, 1)[:rows], later[0]
 
 
 def _first(values: Tensor, start: Tensor) -> Tensor:
-    """What each stretch starts from: the first from `start`, the others from zero until they hear from those
-    before.
-    """
+    """[stretches, B, H] what each stretch starts from: the first from `start`, the others from zero."""
     return torch.cat([start[None], torch.zeros_like(values[1:, 0])])
 
 
@@ -151,12 +178,5 @@ def _cut(values: Tensor, chunk: int) -> Tensor:
 
 
 def _shifted(values: Tensor, last: float) -> Tensor:
+    """Each row's values become those of the row after it; the last row's become `last`."""
     return torch.cat([values[:, 1:], torch.full_like(values[:, :1], last)], 1)
-
-
-def _columns(reset: Tensor) -> list[Tensor | None]:
-    """For each row of the stretches, who forgets, [stretches, B, 1], or None."""
-    return [
-        who if anyone else None
-        for who, anyone in zip(reset[..., None].unbind(1), reset.any(2).any(0).tolist(), strict=True)
-    ]
