@@ -1,6 +1,4 @@
-"""The contract of an algorithm: it says what it needs, and turns a batch into one update. It owns its
-optimisers.
-"""
+"""The contract of an algorithm: it declares what it needs, and turns a batch into one update."""
 
 from __future__ import annotations
 
@@ -30,43 +28,44 @@ class ReturnHorizon(Enum):
 
 @dataclass
 class AlgorithmConfig:
-    """Options that every algorithm has; an algorithm adds its own in a subclass (`name` is the registry
-    name).
+    """Options that every algorithm has; an algorithm adds its own in a subclass.
+
+    With an `encoder_learning_rate` embeddings and memories take steps of their own size. A hundredth of the
+    learning rate steadies long training (RESeL).
     """
 
     name: str = option("???", "the algorithm's name in the registry")
-    return_horizon: ReturnHorizon = option(ReturnHorizon.trial, "where returns stop: trial or episode")
+    return_horizon: ReturnHorizon = option(
+        ReturnHorizon.trial, "where the return of a row stops: at the end of its trial or its episode"
+    )
     timeout_bootstrap: bool = option(
-        True, "where the return stops at a time limit, bootstrap from the ended row"
+        True, "bootstrap from the ended row where the return stops at a time limit"
     )
     discount: float = option(0.99, "gamma, per env step", low=0, high=1)
     learning_rate: float = option(3e-4, "step size of the optimisers", above=0)
     encoder_learning_rate: float | None = option(
-        None,
-        "step size of embeddings and memories; null: learning_rate. A hundredth of that steadies long training (RESeL)",
-        above=0,
+        None, "step size of embeddings and memories; null: learning_rate", above=0
     )
 
 
 class Algorithm(ABC):
-    """Built as `cls(config, cls.make_agent(config, spec), seed=seed)`."""
+    """A learner of one kind: built as `cls(config, cls.make_agent(config, spec), seed=seed)`."""
 
     Config: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
     serves: ClassVar[tuple[ActionKind, ...]]
-    """The kinds of actions that it can learn."""
+    """The kinds of actions that the algorithm can learn."""
     agent: Agent
 
     @classmethod
     def check_actions(cls, space: ActionSpace) -> None:
-        """Refuse an action space that it cannot serve, by a `ValueError` of one sentence."""
+        """Refuse an action space that the algorithm cannot learn, by a `ValueError` of one sentence."""
         if actions_of(space).kind not in cls.serves:
-            raise ValueError(
-                f"{cls.__name__} learns {' and '.join(kind.value for kind in cls.serves)} actions, not {space}."
-            )
+            kinds = " and ".join(kind.value for kind in cls.serves)
+            raise ValueError(f"{cls.__name__} learns {kinds} actions, not {space}.")
 
     @classmethod
     def problems(cls, config: Any, agent: AgentConfig) -> Iterator[str]:
-        """One sentence for each option of the algorithm that cannot work with the others, or with the agent's."""
+        """One sentence for each option that cannot work with the others, or with the agent's."""
         yield from ()
 
     @classmethod
@@ -82,7 +81,7 @@ class Algorithm(ABC):
 
     @classmethod
     def check(cls, config: Any, spec: AgentSpec) -> None:
-        """Refuse what it cannot learn, by a `ValueError` of one sentence."""
+        """Refuse spaces, agents and memories that it cannot learn with, by a `ValueError` of one sentence."""
         cls.check_actions(spec.action_space)
         for problem in (
             *spec.config.problems(),
@@ -94,7 +93,7 @@ class Algorithm(ABC):
     @classmethod
     @abstractmethod
     def needs(cls, config: Any, arch: Arch) -> Needs:
-        """What it asks for, for one architecture."""
+        """Which rows the algorithm asks the collector and the buffer for, given an architecture."""
 
     @classmethod
     @abstractmethod
@@ -106,34 +105,33 @@ class Algorithm(ABC):
 
     @abstractmethod
     def update(self, batch: Batch) -> dict[str, Tensor]:
-        """One gradient step of everything it owns; metrics as detached 0-d tensors (turning them into floats
-        waits for the device).
+        """Learn from one batch; return metrics.
+
+        Metrics are detached 0-d tensors: turning one into a float would wait for the device.
         """
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Everything that another process needs to go on bit for bit: parameters, targets, optimisers,
-        generators.
-        """
+        """All that another process needs to continue bit for bit: parameters, optimisers, generators."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse of `state_dict`."""
+        """Continue from what `state_dict` returned."""
 
 
 def optimizer_groups(
     parameters: Sequence[Tensor], agent: Agent, config: AlgorithmConfig
 ) -> list[dict[str, Any]]:
-    """The same parameters as an optimiser takes them: what belongs to embeddings and memories apart, where it
-    has a step size of its own.
-    """
+    """Parameter groups of an optimiser: one, or two where encoders have a step size of their own."""
     if config.encoder_learning_rate is None:
         return [{"params": list(parameters)}]
+
+    # What actor and critic share is found twice, so parameters are told apart by identity.
     parts = [part for network in (agent.actor, agent.critic) for part in (network.encoder, network.branch)]
-    encoders = {id(parameter) for part in parts for parameter in part.parameters()}
-    heads, slow = (
-        [one for one in parameters if id(one) not in encoders],
-        [one for one in parameters if id(one) in encoders],
-    )
-    groups = [{"params": heads}, {"params": slow, "lr": config.encoder_learning_rate}]
+    encoder_ids = {id(parameter) for part in parts for parameter in part.parameters()}
+    heads = [parameter for parameter in parameters if id(parameter) not in encoder_ids]
+    encoders = [parameter for parameter in parameters if id(parameter) in encoder_ids]
+
+    # An owner may have parameters of one kind only: optimisers refuse an empty group.
+    groups = [{"params": heads}, {"params": encoders, "lr": config.encoder_learning_rate}]
     return [group for group in groups if group["params"]]

@@ -1,6 +1,4 @@
-"""DiscreteSAC: soft actor-critic with one output of policy and critics for each action (after Christodoulou
-2019, arXiv:1910.07207).
-"""
+"""DiscreteSAC: soft actor-critic with an output per action (after Christodoulou 2019, arXiv:1910.07207)."""
 
 from __future__ import annotations
 
@@ -15,8 +13,8 @@ from policies.agents.actions import ActionKind, Choices
 from policies.agents.agent import Agent
 from policies.agents.base import AgentSpec
 from policies.agents.heads import QOfChoicesHead
-from policies.algorithms.off_policy import HeadOnRows
 from policies.algorithms.soft_actor_critic import TUNES_TEMPERATURE, SoftActorCritic, SoftActorCriticConfig
+from policies.algorithms.transitions import HeadOnRows
 from utils.options import option
 
 
@@ -26,7 +24,7 @@ class DiscreteSACConfig(SoftActorCriticConfig):
 
     target_entropy_ratio: float = option(
         0.3,
-        "the entropy that a tuned temperature aims at, as a part of the most there can be",
+        "the entropy that tuning aims at, as a part of the highest possible",
         above=0,
         high=1,
         only_if=TUNES_TEMPERATURE,
@@ -34,8 +32,7 @@ class DiscreteSACConfig(SoftActorCriticConfig):
 
 
 class DiscreteSAC(SoftActorCritic):
-    """Actions 1..n. Nothing is sampled in an update: with n probabilities and n values at every row, all
-    expectations are exact sums.
+    """Actions 1..n. With n probabilities and n values at every row, all expectations are exact sums.
 
         V(h, s)  = sum_a pi(a | h, s) (min_i Q_i(h, s, a) - alpha log pi(a | h, s))
         J_Q      = E[(Q_i(h, s, a) - r' - gamma c V'(h', s'))^2],  i = 1..N
@@ -67,22 +64,25 @@ class DiscreteSAC(SoftActorCritic):
         return Agent(spec, partial(QOfChoicesHead, critics=config.critics))
 
     def soft_value(
-        self, critic: HeadOnRows, actor: HeadOnRows, temperature: Tensor, believed: Callable[[Tensor], Tensor]
+        self, critic: HeadOnRows, actor: HeadOnRows, temperature: Tensor, reduce: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """V as an exact sum over all actions."""
+        """V = sum_a pi(a) (Q(a) - alpha log pi(a)), exactly: nothing is sampled."""
         log_probs = actor().log_probs
         probs = log_probs.exp()
+        # E[log pi], minus the entropy. Forbidden actions have a large finite logit: 0 times -inf would be
+        # NaN.
         log_prob = (probs * log_probs).sum(-1)
-        return (probs * believed(critic())).sum(-1) - temperature * log_prob, log_prob
+        # The critics are reduced action by action, before the expectation.
+        q = reduce(critic())
+        return (probs * q).sum(-1) - temperature * log_prob, log_prob
 
     def q_values(self, critic: HeadOnRows, action: Tensor) -> Tensor:
-        """The action picks one of the critic's outputs."""
+        """[N, M] Q of the actions that were taken: one of the critic's n outputs."""
         return self._choices.taken(critic(), action)
 
     def target_entropy(self, actor: HeadOnRows) -> Tensor:
-        """A part of the highest entropy that the mask allows at each row."""
-        anything = torch.zeros(len(actor.seen.obs), self._choices.outputs, device=self.device)
-        return (
-            self.config.target_entropy_ratio
-            * self._choices.distribution(anything, actor.seen.mask).highest_entropy()
-        )
+        """[M] a part of the highest entropy that the mask allows at each row."""
+        # Equal logits give the uniform policy over the allowed actions, whose entropy is log n.
+        equal_logits = torch.zeros(len(actor.features.obs), self._choices.outputs, device=self.device)
+        uniform = self._choices.distribution(equal_logits, actor.features.mask)
+        return self.config.target_entropy_ratio * uniform.highest_entropy()

@@ -1,5 +1,7 @@
-"""DQN: Q-learning with a target network (Mnih et al. 2015), its choice and its value by two networks (double
-DQN: van Hasselt et al. 2016).
+"""DQN: Q-learning with a target network (Mnih et al. 2015), as double DQN (van Hasselt et al. 2016).
+
+With a memory, windows and stored states it is R2D2's way of learning (Kapturowski et al. 2019), without its
+prioritised replay, n-step targets and rescaled values.
 """
 
 from __future__ import annotations
@@ -15,23 +17,23 @@ from policies.agents.actions import ActionKind, Choices
 from policies.agents.agent import Agent, Network
 from policies.agents.base import AgentConfig, AgentSpec, Arch, Encoders
 from policies.agents.heads import EpsilonGreedyHead, QOfChoicesHead
-from policies.algorithms.off_policy import HeadOnRows, OffPolicy, OffPolicyConfig
+from policies.algorithms.off_policy import OffPolicy
+from policies.algorithms.off_policy_config import OffPolicyConfig
+from policies.algorithms.transitions import HeadOnRows
 from utils.options import option
 
 
 @dataclass
 class DQNConfig(OffPolicyConfig):
-    """Options of DQN."""
+    """Options of DQN; epsilon is the probability of a random action."""
 
-    critics: int = option(
-        1, "estimates of Q, each by a head of its own; actions are chosen by their mean", low=1
-    )
+    critics: int = option(1, "number of estimates of Q; actions are chosen by their mean", low=1)
     critics_in_target: int = option(
-        1, "the smallest of so many of them, drawn in each update, is believed in targets", low=1
+        1, "targets take the smallest of so many critics, drawn in each update", low=1
     )
-    epsilon_start: float = option(1.0, "the part of random actions at the first update", low=0, high=1)
-    epsilon_end: float = option(0.05, "the part of random actions that is left in the end", low=0, high=1)
-    epsilon_updates: int = option(2_000, "updates over which epsilon goes from the one to the other", low=1)
+    epsilon_start: float = option(1.0, "probability of a random action at the first update", low=0, high=1)
+    epsilon_end: float = option(0.05, "probability of a random action in the end", low=0, high=1)
+    epsilon_updates: int = option(2_000, "updates over which epsilon falls to its end", low=1)
 
 
 class GreedyAgent(Agent):
@@ -40,6 +42,7 @@ class GreedyAgent(Agent):
     def __init__(self, spec: AgentSpec, critics: int) -> None:
         super().__init__(spec, partial(QOfChoicesHead, critics=critics))
         assert isinstance(self.actions, Choices)
+        # The actor owns no parameter: encoder, memory and estimates are the critic's.
         self.head = EpsilonGreedyHead(self.critic.head, self.actions).to(spec.device)
         self.actor = Network(self.critic.encoder, self.critic.branch, self.head, self.critic.inference)
         self.shares = True
@@ -49,11 +52,13 @@ class DQN(OffPolicy):
     """Actions 1..n; the policy is epsilon-greedy, and has no parameters of its own.
 
         a* = argmax_a Q(h', s', a)
-        y  = r' + gamma c Q'(h', s', a*)       Q' follows Q by tau in every update, rather than all at once after many
-        J  = E[(Q(h, s, a) - y)^2]             not clipped to a slope of 1, which would count in units of the reward; see max_grad_norm
+        y  = r' + gamma c Q'(h', s', a*)
+        J  = E[(Q(h, s, a) - y)^2]
 
-    An action that `action_mask` forbids is neither a* nor ever taken. Epsilon falls with the updates, in a
-    straight line; evaluation is greedy.
+    Q' moves towards Q by tau in every update, rather than all at once after many. The error is not clipped to
+    a slope of 1, which would count in units of the reward; see `max_grad_norm`. An action that `action_mask`
+    forbids is neither a* nor ever taken. Epsilon falls with the updates, in a straight line; evaluation is
+    greedy.
     """
 
     Config = DQNConfig
@@ -68,12 +73,17 @@ class DQN(OffPolicy):
 
     @classmethod
     def problems(cls, config: DQNConfig, agent: AgentConfig) -> Iterator[str]:
-        """There is no actor that could do without the memory of the critic."""
+        """One sentence for each option that needs an actor apart from the critic."""
         yield from super().problems(config, agent)
         if agent.encoders is Encoders.separate:
-            yield "algorithm=DQN acts by its critic, so there are no two encoders: leave agent.encoders out."
+            yield (
+                "algorithm=DQN acts by its critic, so there are no two encoders: leave agent.encoders out."
+            )
         if agent.arch is Arch.Memory_Markov:
-            yield "algorithm=DQN acts by its critic, so in agent=Memory_Markov it could not do without the memory: use agent=Memory."
+            yield (
+                "algorithm=DQN acts by its critic, so in agent=Memory_Markov it could not do without the "
+                "memory: use agent=Memory."
+            )
 
     @classmethod
     def make_agent(cls, config: DQNConfig, spec: AgentSpec) -> Agent:
@@ -83,27 +93,32 @@ class DQN(OffPolicy):
 
     @property
     def epsilon(self) -> float:
-        """The part of random actions after the updates so far."""
-        config, done = self.config, min(self.updates / self.config.epsilon_updates, 1.0)
-        return config.epsilon_start + done * (config.epsilon_end - config.epsilon_start)
+        """The probability of a random action after the updates so far."""
+        progress = min(self.updates / self.config.epsilon_updates, 1.0)
+        return self.config.epsilon_start + progress * (self.config.epsilon_end - self.config.epsilon_start)
 
     def update(self, batch: Batch) -> dict[str, Tensor]:
         """One step of the critic, and of epsilon."""
         metrics = super().update(batch)
+        # Epsilon is a buffer of the agent, so actors elsewhere and checkpoints have it too. The metric is a
+        # copy: it is read after the buffer has changed.
         metrics["epsilon"] = self._policy.epsilon.clone()
         self._policy.epsilon.fill_(self.epsilon)
         return metrics
 
     def next_value(self, critic: HeadOnRows, actor: HeadOnRows) -> Tensor:
-        """What the target critic says of the action that the critic prefers."""
-        return self.min_q(self._choices.taken(critic(), actor().mode()))
+        """[M] V', the target critic's estimate for the action that the critic prefers."""
+        # Double DQN: one network chooses, the other values, so that an error of one is not chosen for its
+        # size. The choice is by the mean of the estimates, the value by the smallest of those in the target.
+        greedy = actor().mode()
+        return self.min_q(self._choices.taken(critic(), greedy))
 
     def q_values(self, critic: HeadOnRows, action: Tensor) -> Tensor:
-        """The action picks one of the critic's outputs."""
+        """[N, M] Q of the actions that were taken: one of the critic's n outputs."""
         return self._choices.taken(critic(), action)
 
     def policy_losses(
         self, critic: HeadOnRows, actor: HeadOnRows
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """None: the policy is the critic's."""
+        """None: the policy has no parameters of its own."""
         return {}, {}

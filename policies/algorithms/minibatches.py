@@ -1,8 +1,8 @@
 """Minibatches: how the rows of an iteration are cut into minibatches, parts and windows.
 
-    minibatch   some columns of the batch [T, B], drawn anew in each epoch; one gradient step part        some
-    columns of a minibatch; its gradient is found in a thread of its own, and added to the others' window
-    some consecutive rows of a column, with the memory's state before them
+    minibatch   some columns of the batch [T, B], drawn anew in each epoch; one gradient step
+    part        some columns of a minibatch; a thread finds its gradient, which is added to the others'
+    window      some consecutive rows of a column, with the memory's state before them
 
 Nothing here knows a loss: policies/algorithms/ppo.py can be read without this file.
 """
@@ -26,8 +26,7 @@ States = tuple[State, State]
 """The memory states of actor and critic."""
 
 
-# -- minibatches and their parts
-# ------------------------------------------------------------------------------
+# -- minibatches and their parts -----------------------------------------------------------------------------
 
 
 def shuffled_minibatches(
@@ -89,8 +88,7 @@ def add_metrics(sums: dict[str, Tensor], metrics: dict[str, Tensor]) -> None:
         sums[name] = sums[name] + value if name in sums else value
 
 
-# -- what the policy computes before its update, and windows
-# ---------------------------------------------------
+# -- what the policy computes before its update, and windows -------------------------------------------------
 
 
 class WindowStates:

@@ -1,6 +1,26 @@
 """PPO: clipped policy gradients (Schulman et al. 2017, arXiv:1707.06347) on whole trials.
 
-With a memory this is RL^2 (Duan et al. 2016, arXiv:1611.02779).
+With a memory this is RL^2 (Duan et al. 2016, arXiv:1611.02779). With rho = pi(a | h) / pi_old(a | h),
+advantages A by GAE, brought to mean 0 and deviation 1 over the rows that train, and R = A + V_old from before
+that normalisation, each gradient step descends
+
+    L = -E[min(rho A, clip(rho, 1 - c, 1 + c) A)] + w_v / 2 E[(V - R)^2] - w_e E[entropy of pi]
+
+over the rows of some columns of the batch (whole trials, one after another), drawn anew in each epoch. One
+optimiser owns all parameters.
+
+With a `window` the columns are cut: more and shorter columns can be mixed, gradients go back no further than
+the first row of a window, and its memory starts from the state that the policy had there when the update
+began.
+
+The gradient of a minibatch is the sum over its parts, each found in a thread of its own: the same bits
+wherever and whenever the threads run.
+
+Continuous actions are Gaussian, with a deviation that does not depend on the row. They are not squashed: the
+environment clips them, and the memory reads the unclipped action.
+
+Values need rewards of a known size: set `agent.normalise_reward`, or `normalise_value`, with which V and R of
+L are (V - m) / d and (R - m) / d, for the mean m and the deviation d of recent R.
 """
 
 from __future__ import annotations
@@ -71,29 +91,7 @@ class PPOConfig(AlgorithmConfig):
 
 
 class PPO(Algorithm):
-    """On-policy: an update of the rows that the present policy collected, which are then forgotten.
-
-    With rho = pi(a | h) / pi_old(a | h), advantages A by GAE, brought to mean 0 and deviation 1 over the rows
-    that train, and R = A + V_old from before that normalisation, each gradient step descends
-
-        L = -E[min(rho A, clip(rho, 1 - c, 1 + c) A)] + w_v / 2 E[(V - R)^2] - w_e E[entropy of pi]
-
-    over the rows of some columns of the batch (whole trials, one after another), drawn anew in each epoch.
-    One optimiser owns all parameters.
-
-    With a `window` the columns are cut: more and shorter columns can be mixed, gradients go back no further
-    than the first row of a window, and its memory starts from the state that the policy had there when the
-    update began.
-
-    The gradient of a minibatch is the sum over its parts, each found in a thread of its own: the same bits
-    wherever and whenever the threads run.
-
-    Continuous actions are Gaussian, with a deviation that does not depend on the row. They are not squashed:
-    the environment clips them, and the memory reads the unclipped action.
-
-    Values need rewards of a known size: set `agent.normalise_reward`, or `normalise_value`, with which V and
-    R of L are (V - m) / d and (R - m) / d, for the mean m and the deviation d of recent R.
-    """
+    """On-policy: one update of the rows that the present policy collected, which are then forgotten."""
 
     Config = PPOConfig
     serves = (ActionKind.continuous, ActionKind.discrete)
@@ -156,8 +154,7 @@ class PPO(Algorithm):
                 "use algorithm.window=0, which takes them."
             )
 
-    # -- one update
-    # -----------------------------------------------------------------------------------------------
+    # -- one update ------------------------------------------------------------------------------------------
 
     def update(self, batch: Batch) -> dict[str, Tensor]:
         """All epochs over the rows of one iteration."""
@@ -265,15 +262,15 @@ class PPO(Algorithm):
         clipped_ratio = ratio.clamp(1 - config.clip, 1 + config.clip)
         surrogate = mean(torch.minimum(ratio * old["advantage"], clipped_ratio * old["advantage"]))
 
-        # Values: (V - R)^2, or the larger of that and the error of a V held near V_old (not in the paper, but
-        # in its code).
+        # Values: (V - R)^2; where clipped, the larger of that and the error of a V held near V_old (not in
+        # the paper, but in its code).
         error = (value - old["target"]).square()
         if config.clip_value is not None:
             change = (value - old["value"]).clamp(-config.clip_value, config.clip_value)
             error = torch.maximum(error, (old["value"] + change - old["target"]).square())
         value_loss = 0.5 * mean(error)
 
-        # The entropy bonus; the deviation of a Gaussian is one parameter for all rows, hence the expand.
+        # The entropy of a Gaussian depends on no row, hence the expand.
         entropy = mean(policy.entropy().expand(batch.shape))
 
         # How much the policy has changed: KL(pi_old || pi) by the estimator k3 = rho - 1 - log rho, which has
@@ -284,21 +281,16 @@ class PPO(Algorithm):
 
         loss = config.value_coef * value_loss - surrogate - config.entropy_coef * entropy
 
+        metrics = {"policy_loss": -surrogate, "value_loss": value_loss, "entropy": entropy}
+        metrics |= {"approx_kl": approx_kl, "clip_fraction": clip_fraction}
+
         # A memory that is to infer the task adds its losses (policies/agents/task_inference.py). They are
         # means over this part, so they count by its share of the rows.
-        share = weight.sum()
-        inference_losses, inference_metrics = self.agent.inference_losses(
-            batch, seed, actor=outputs.actor, critic=outputs.critic
-        )
+        share, features = weight.sum(), {"actor": outputs.actor, "critic": outputs.critic}
+        inference_losses, inference_metrics = self.agent.inference_losses(batch, seed, **features)
         loss = sum((share * inference_loss for inference_loss in inference_losses), loss)
-        return loss, {
-            "policy_loss": -surrogate,
-            "value_loss": value_loss,
-            "entropy": entropy,
-            "approx_kl": approx_kl,
-            "clip_fraction": clip_fraction,
-            **{name: share * value for name, value in inference_metrics.items()},
-        }
+        metrics |= {name: share * value for name, value in inference_metrics.items()}
+        return loss, metrics
 
     def _split(self, columns: Tensor, rows: int) -> tuple[Tensor, ...]:
         """Cut columns of so many rows into the parts that threads work on."""
@@ -316,8 +308,7 @@ class PPO(Algorithm):
             group["lr"] = step_size * scale
         return kl.new_tensor(scale)  # on the device where all metrics are
 
-    # -- what continues in another process
-    # ------------------------------------------------------------------------
+    # -- what continues in another process -------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """Parameters, the optimiser, the stream that draws the minibatches, and the units of values."""

@@ -1,10 +1,13 @@
-"""What soft actor-critics share, whatever their actions: the value of a row counts the policy's entropy, at a
-temperature that may tune itself.
+"""What soft actor-critics share: a row's value counts the policy's entropy, weighed by a temperature.
 
-    y        = r' + gamma c V'(h', s'),  V = E[Q(h, s, a) - alpha log pi(a | h, s)] under the policy as it is, Q the smallest of the target critics
+    V        = E[Q(h, s, a) - alpha log pi(a | h, s)],  a ~ pi
+    y        = r' + gamma c V'(h', s')
     J_Q      = E[(Q_i(h, s, a) - y)^2]
-    J_pi     = E[alpha log pi(a | h, s) - Q(h, s, a)],  Q the smallest of the critics (or the mean, where not all count in targets)
-    J(alpha) = E[-alpha (log pi(a | h, s) + H)],  H the entropy aimed at
+    J_pi     = -E[V(h, s)]
+    J(alpha) = E[-alpha (log pi(a | h, s) + H)],  H is the target entropy
+
+In V' of targets, pi is the policy as it is, and Q the smallest of the target critics that are drawn. In J_pi,
+Q is the smallest of the critics, or their mean where targets draw some of them (REDQ).
 
 After Haarnoja et al. 2018, arXiv:1812.05905.
 """
@@ -21,7 +24,9 @@ import torch
 from torch import Tensor
 
 from policies.agents.agent import Agent
-from policies.algorithms.off_policy import ActorCriticConfig, HeadOnRows, OffPolicy
+from policies.algorithms.off_policy import OffPolicy
+from policies.algorithms.off_policy_config import ActorCriticConfig
+from policies.algorithms.transitions import HeadOnRows
 from utils.options import OnlyIf, option
 
 TUNES_TEMPERATURE = OnlyIf(
@@ -34,7 +39,7 @@ TUNES_TEMPERATURE = OnlyIf(
 class SoftActorCriticConfig(ActorCriticConfig):
     """Options of all soft actor-critics."""
 
-    temperature: float | None = option(None, "alpha, where it is to stay as it is; null tunes it", above=0)
+    temperature: float | None = option(None, "alpha, if it is to stay constant; null tunes it", above=0)
     init_temperature: float = option(
         0.1, "alpha at the start, where it is tuned", above=0, only_if=TUNES_TEMPERATURE
     )
@@ -43,55 +48,61 @@ class SoftActorCriticConfig(ActorCriticConfig):
 class SoftActorCritic(OffPolicy):
     """Off-policy, maximum entropy. Owns the temperature too.
 
-    A subclass says what the value of a row is, and which of its critic's numbers belong to an action.
+    A subclass defines the value of a row, and which of its critic's outputs belong to an action.
     """
 
     def __init__(self, config: Any, agent: Agent, *, seed: int) -> None:
         super().__init__(config, agent, seed=seed)
         self.tunes = config.temperature is None
-        start = config.init_temperature if config.temperature is None else config.temperature
-        self.log_temperature = torch.tensor(math.log(start), device=self.device, requires_grad=self.tunes)
+        initial = config.init_temperature if self.tunes else config.temperature
+        # The logarithm is what is learned: alpha stays positive, and a step changes it by a factor.
+        self.log_temperature = torch.tensor(math.log(initial), device=self.device, requires_grad=self.tunes)
         if self.tunes:
             self.add_optimizer("temperature", [self.log_temperature])
 
     @abstractmethod
     def soft_value(
-        self, critic: HeadOnRows, actor: HeadOnRows, temperature: Tensor, believed: Callable[[Tensor], Tensor]
+        self, critic: HeadOnRows, actor: HeadOnRows, temperature: Tensor, reduce: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """(V = E[Q - alpha log pi], E[log pi]), [M] each, under the actor's policy; `believed` makes one Q of
-        all estimates.
-        """
+        """(E[Q - alpha log pi], E[log pi]), [M] each, under the policy; `reduce` makes one Q of all N."""
 
     @abstractmethod
     def target_entropy(self, actor: HeadOnRows) -> Tensor | float:
-        """The entropy (nats) that the temperature aims at; a number, or [M]."""
+        """The entropy (nats) that the temperature aims at: a number, or [M] of them."""
 
     def next_value(self, critic: HeadOnRows, actor: HeadOnRows) -> Tensor:
-        """The soft value, by the smallest of the critics that count."""
+        """[M] V', the soft value, by the smallest of the critics in the target."""
         return self.soft_value(critic, actor, self.log_temperature.exp(), self.min_q)[0]
 
     def policy_losses(
         self, critic: HeadOnRows, actor: HeadOnRows
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The actor's and the temperature's."""
+        """The losses of the actor and of a tuned temperature."""
         temperature = self.log_temperature.exp()
-        believed = self.min_q if self.all_in_target else _mean
-        value, log_prob = self.soft_value(critic, actor, temperature.detach(), believed)
+
+        # The policy: J_pi = -E[V]. Where a target draws some of the critics, the policy climbs the mean of
+        # all, as in REDQ: the smallest of many would be too low.
+        reduce = self.min_q if self.all_in_target else _mean_q
+        value, log_prob = self.soft_value(critic, actor, temperature.detach(), reduce)
         losses = {"actor": -value.mean()}
+
+        # The temperature rises while the policy's entropy, -E[log pi], is below its target, and falls above
+        # it. The gradient is by log alpha, so it grows with alpha (SB3 leaves that factor out).
         if self.tunes:
-            losses["temperature"] = -(temperature * (log_prob.detach() + self.target_entropy(actor))).mean()
+            distance = log_prob.detach() + self.target_entropy(actor)
+            losses["temperature"] = -(temperature * distance).mean()
         return losses, {"entropy": -log_prob.mean(), "temperature": temperature}
 
     def state_dict(self) -> dict[str, Any]:
-        """With the temperature."""
+        """What all off-policy algorithms save, and the temperature."""
         return {**super().state_dict(), "log_temperature": self.log_temperature.detach()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state_dict`."""
+        """Continue from what `state_dict` returned."""
         super().load_state_dict(state)
         with torch.no_grad():
             self.log_temperature.copy_(state["log_temperature"])
 
 
-def _mean(q: Tensor) -> Tensor:
+def _mean_q(q: Tensor) -> Tensor:
     return q.mean(0)

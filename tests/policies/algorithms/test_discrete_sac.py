@@ -17,7 +17,7 @@ from envs.interop.spaces import MASK_KEY
 from policies.agents import AGENT_ARCHS
 from policies.agents.base import Arch, PolicyRows, select_rows
 from policies.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
-from policies.algorithms.off_policy import HeadOnRows
+from policies.algorithms.transitions import HeadOnRows, transitions_of
 from tests.trials import KINDS, Trial, make_replay, make_rows, make_spec, make_trials, play
 
 every_arch = pytest.mark.parametrize("arch", AGENT_ARCHS, ids=lambda arch: arch.name)
@@ -72,7 +72,7 @@ def test_what_is_forbidden_has_no_part_in_targets() -> None:
     """However good the critic believes it to be."""
     sac, batch = make(Arch.Markov, "discrete-masked"), batch_of("discrete-masked")
     assert isinstance(batch.obs, dict)
-    transitions = sac._transitions(batch)
+    transitions = transitions_of(batch, sac.config)
     mask = select_rows(batch.obs[MASK_KEY], transitions.next_rows) != 0
     assert not mask.all()
 
@@ -98,7 +98,7 @@ def test_a_tuned_temperature_brings_the_entropy_to_its_goal() -> None:
 
 
 def bandit(rng: np.random.Generator, trials: int = 60) -> Batch:
-    """One-step trials with random actions: reward 1 for the action that the observation names, 0 for others."""
+    """One-step trials with random actions: the reward is 1 for the action that the observation names, else 0."""
     kind = KINDS["discrete"]
     replay, told = make_replay(capacity=trials, k=1, horizon=1, kind=kind), []
     for _ in range(trials):

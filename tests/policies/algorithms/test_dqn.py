@@ -12,7 +12,7 @@ from torch import Tensor
 from policies.agents.agent import Agent
 from policies.agents.base import Arch, Encoders, Features, PolicyRows, select_rows
 from policies.algorithms.dqn import DQN, DQNConfig
-from policies.algorithms.off_policy import HeadOnRows
+from policies.algorithms.transitions import HeadOnRows, transitions_of
 from tests.policies.algorithms.test_discrete_sac import bandit, batch_of
 from tests.trials import KINDS, make_rows, make_spec
 
@@ -78,7 +78,7 @@ def test_targets_in_a_batch_follow_the_formula(arch: Arch, kind: str) -> None:
     with torch.no_grad():
         for parameter in dqn.target_critic.parameters():
             parameter.mul_(-1.5)
-    transitions = dqn._transitions(batch)
+    transitions = transitions_of(batch, dqn.config)
     with torch.no_grad():
         critic = dqn.agent.critic.unroll(batch)
         y = dqn.targets(batch, transitions, critic)

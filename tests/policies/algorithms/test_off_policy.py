@@ -1,6 +1,4 @@
-"""What off-policy algorithms share: who moves whom, the targets against an example worked out by hand, and
-that a frozen target is learned.
-"""
+"""What off-policy algorithms share: which loss moves what, that targets follow, windows, and ensembles."""
 
 from __future__ import annotations
 
@@ -12,15 +10,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from buffers.base import Batch, Needs, Sample
+from buffers.base import Batch
 from policies.agents import AGENT_ARCHS
-from policies.agents.base import AgentConfig, Arch, Encoders, Features
+from policies.agents.base import AgentConfig, Arch, Encoders
 from policies.agents.branches import MemoryBranch
 from policies.algorithms import ALGORITHMS
-from policies.algorithms.base import ReturnHorizon
-from policies.algorithms.off_policy import ActorCriticConfig, HeadOnRows, OffPolicy, WindowStart
+from policies.algorithms.off_policy import OffPolicy
+from policies.algorithms.off_policy_config import ActorCriticConfig, WindowStart
+from policies.algorithms.transitions import HeadOnRows, transitions_of
 from policies.memory.base import State
-from tests.trials import KINDS, Trial, make_replay, make_spec, make_trials, play
+from tests.trials import KINDS, make_replay, make_spec, make_trials, play
 
 NAMES = [name for name, kind in ALGORITHMS.items() if issubclass(kind, OffPolicy)]
 KIND = {name: kind.serves[0].value for name, kind in ALGORITHMS.items()}
@@ -50,10 +49,8 @@ every_combination = pytest.mark.parametrize(
 
 def make(name: str, arch: Arch, *, encoders: Encoders = Encoders.separate, **options: Any) -> OffPolicy:
     kind = ALGORITHMS[name]
-    config, asked = (
-        kind.Config(name=name, **options),
-        None if name == "DQN" else encoders,
-    )  # which it refuses to have separate
+    config = kind.Config(name=name, **options)
+    asked = None if name == "DQN" else encoders  # DQN refuses separate encoders
     made = kind(
         config, kind.make_agent(config, make_spec(arch, kind=KINDS[KIND[name]], encoders=asked)), seed=0
     )
@@ -222,93 +219,6 @@ def test_the_targets_follow_by_tau(name: str, arch: Arch) -> None:
     )
 
 
-class KnownQ(nn.Module):
-    """A head that believes what the first number of an observation says, of any action; its other estimate is
-    higher.
-    """
-
-    def __init__(self, choices: int) -> None:
-        super().__init__()
-        self._choices = choices
-
-    def forward(self, seen: Features, action: Tensor | None = None) -> Tensor:
-        q = torch.stack([seen.obs[..., 0] + 7.0, seen.obs[..., 0]])
-        return q if action is not None else q[..., None].expand(*q.shape, self._choices)
-
-
-def known_trial(number: int, *, falls: int, time_limit: int) -> Trial:
-    """Two episodes with ends at those rows: the observation of row t is [100 + t, trial number, ...], its
-    reward 10 t.
-    """
-    rows = max(falls, time_limit) + 1
-    time = np.arange(rows)
-    start = np.isin(time - 1, [-1, min(falls, time_limit)])
-    obs = np.zeros((rows, 4), np.float32)
-    obs[:, 0], obs[:, 1] = 100 + time, number
-    reward = np.where(start, 0, 10 * time).astype(np.float32)
-    return Trial(
-        obs,
-        np.zeros((rows, 2), np.float32),
-        reward,
-        time == falls,
-        time == time_limit,
-        start,
-        time == 0,
-        time == rows - 1,
-    )
-
-
-# trial 0 falls at row 2, and its second episode ends at the time limit at row 6; trial 1 the other way round,
-# at rows 2 and 5
-WHOLE_TRIAL = {
-    (0, 0): 60.5,
-    (0, 1): 71.5,
-    (0, 3): 92.0,
-    (0, 4): 102.5,
-    (0, 5): 113.0,
-    (1, 0): 60.5,
-    (1, 1): 71.5,
-    (1, 3): 92.0,
-    (1, 4): 50.0,
-}
-EPISODES = WHOLE_TRIAL | {(0, 1): 20.0, (1, 1): 71.0}
-
-
-@every_combination
-@pytest.mark.parametrize(
-    ("horizon", "expected"),
-    [(ReturnHorizon.trial, WHOLE_TRIAL), (ReturnHorizon.episode, EPISODES)],
-    ids=["trial", "episode"],
-)
-@pytest.mark.parametrize("sample", Sample)
-def test_targets_equal_those_worked_out_by_hand(
-    name: str, arch: Arch, horizon: ReturnHorizon, expected: dict[tuple[int, int], float], sample: Sample
-) -> None:
-    options: dict[str, Any] = {"temperature": 1e-9} if hasattr(ALGORITHMS[name].Config, "temperature") else {}
-    algorithm = make(
-        name, arch, discount=0.5, return_horizon=horizon, critics=2, critics_in_target=2, **options
-    )
-    algorithm.target_critic.head = KnownQ(choices=3)
-    kind = KINDS[KIND[name]]
-    replay = make_replay(capacity=2, k=2, horizon=3, kind=kind)
-    play(
-        replay,
-        [known_trial(0, falls=2, time_limit=6), known_trial(1, falls=5, time_limit=2)],
-        num_slots=2,
-        kind=kind,
-    )
-    batch = replay.sample(
-        Needs(on_policy=False, sample=sample, batch_size=100, window=2), np.random.default_rng(0)
-    )
-    transitions = algorithm._transitions(batch)
-    y = algorithm.targets(batch, transitions, algorithm.agent.actor.unroll(batch))
-    assert isinstance(batch.obs, Tensor)
-    rows = batch.obs.flatten(0, 1)[transitions.rows].int().tolist()
-    assert {(row[1], row[0] - 100) for row in rows} == set(expected)
-    for row, number in zip(rows, y.tolist(), strict=True):
-        assert number == pytest.approx(expected[row[1], row[0] - 100], abs=1e-3)
-
-
 @every_combination
 def test_with_targets_and_noise_frozen_the_critic_s_loss_on_a_fixed_batch_falls(
     name: str, arch: Arch
@@ -320,7 +230,9 @@ def test_with_targets_and_noise_frozen_the_critic_s_loss_on_a_fixed_batch_falls(
     noise = algorithm.generator.get_state()
     with torch.no_grad():
         algorithm.generator.set_state(noise)
-        y = algorithm.targets(batch, algorithm._transitions(batch), algorithm.agent.actor.unroll(batch))
+        y = algorithm.targets(
+            batch, transitions_of(batch, algorithm.config), algorithm.agent.actor.unroll(batch)
+        )
     algorithm.targets = lambda *_: y  # pyright: ignore[reportAttributeAccessIssue]
     losses = [algorithm.update(batch)["critic_loss"].item() for _ in range(150)]
     assert losses[-1] < 0.5 * losses[0]
@@ -333,7 +245,7 @@ def test_the_critic_s_loss_is_the_mean_of_squared_errors(name: str, arch: Arch) 
     batch = batch_for(algorithm)
     y = torch.linspace(-1, 1, int(batch.trains.sum()))
     algorithm.targets = lambda *_: y  # pyright: ignore[reportAttributeAccessIssue]
-    rows = algorithm._transitions(batch).rows
+    rows = transitions_of(batch, algorithm.config).rows
     with torch.no_grad():
         seen = algorithm.agent.critic.unroll(batch).select_rows(rows)
         q = algorithm.q_values(
@@ -369,11 +281,11 @@ def test_windows_from_stored_states_train_and_all_who_remember_as_the_actor_read
         "zero": replace(batch, state=None),
         "stored": replace(batch, state={"hidden": torch.rand(batch.shape[1], 6)}),
     }
-    transitions = algorithm._transitions(batch)
+    transitions = transitions_of(batch, algorithm.config)
     targets, q, seen = {}, {}, {}
     for start, one in started.items():
         state = algorithm.generator.get_state()
-        (critic, q[start]), (_, targets[start]) = algorithm._see(one, transitions, learns=True)
+        (critic, q[start]), (_, targets[start]) = algorithm._forward(one, transitions, policy_learns=True)
         algorithm.generator.set_state(state)
         seen[start] = critic.context
     shared = algorithm.agent.shares  # DQN's actor is its critic
@@ -383,44 +295,6 @@ def test_windows_from_stored_states_train_and_all_who_remember_as_the_actor_read
     before = copies(algorithm.agent.actor)
     algorithm.update(started["stored"])
     assert moved(algorithm.agent.actor, before)
-
-
-@every_name
-def test_stored_states_that_nothing_could_start_from_are_refused_in_one_sentence(name: str) -> None:
-    kind, stored = ALGORITHMS[name], WindowStart.stored
-    config: Any = kind.Config(name=name, window=8, burn_in=4, window_start=stored)  # pyright: ignore[reportCallIssue]
-    assert kind.needs(config, Arch.Memory).state_every == 4
-    assert kind.needs(replace(config, state_every=2), Arch.Memory).state_every == 2
-    assert (
-        kind.needs(config, Arch.Markov).state_every
-        == kind.needs(replace(config, window_start=WindowStart.zero), Arch.Memory).state_every
-        == 0
-    )
-    refused: list[tuple[dict[str, Any], str]] = [
-        ({"window": 0}, r"window=0 takes whole trials, which start with nothing remembered: use zero\.$"),
-        (
-            {"window": 8, "burn_in": 6},
-            r"^algorithm.state_every=null, which is 4, does not divide .* use 2 or what divides that\.$",
-        ),
-        (
-            {"window": 8, "state_every": 3},
-            r"^algorithm.state_every=3 does not divide algorithm.window=8 .* use 8 or what divides that\.$",
-        ),
-    ]
-    for options, sentence in refused:
-        with pytest.raises(ValueError, match=sentence):
-            make(name, Arch.Memory, window_start=stored, **options)
-    spec = make_spec(Arch.Memory, "Transformer", kind=KINDS[KIND[name]])
-    with pytest.raises(
-        ValueError,
-        match=r"^memory=Transformer has no state .*: use algorithm.window_start=zero, or algorithm.window=0, ",
-    ):
-        kind.make_agent(config, spec)
-    kind.make_agent(replace(config, window_start=WindowStart.zero), spec)
-    assert any(
-        "in agent=Memory_Markov it remembers nothing" in one
-        for one in kind.problems(config, AgentConfig(arch=Arch.Memory_Markov))
-    )
 
 
 @every_name
@@ -437,30 +311,6 @@ def test_gradients_are_clipped_on_demand(name: str) -> None:
         )
         assert (norm.item() <= 1.01e-3) == clipped
         assert metrics["critic_grad_norm"].item() > 1e-3, "what is reported is the norm before"
-
-
-@every_name
-def test_what_it_needs(name: str) -> None:
-    kind = ALGORITHMS[name]
-    config: Any = kind.Config(name=name, batch_size=5, transitions_batch_size=7)  # pyright: ignore[reportCallIssue]
-    assert kind.needs(config, Arch.Markov) == Needs(on_policy=False, sample=Sample.transitions, batch_size=7)
-    for arch in (Arch.Memory, Arch.Memory_Markov):
-        assert kind.needs(config, arch) == Needs(on_policy=False, sample=Sample.trials, batch_size=5)
-        windows = Needs(on_policy=False, sample=Sample.windows, batch_size=5, window=9, burn_in=2)
-        assert kind.needs(replace(config, window=9, burn_in=2), arch) == windows
-
-
-@every_name
-def test_impossible_ensembles_and_windows_are_refused_in_one_sentence(name: str) -> None:
-    with pytest.raises(
-        ValueError, match=r"^algorithm.critics_in_target=5 is more than algorithm.critics=4\.$"
-    ):
-        make(name, Arch.Markov, critics=4, critics_in_target=5)
-    with pytest.raises(
-        ValueError,
-        match=r"^algorithm.burn_in=3 goes before a window, and algorithm.window=0 takes whole trials\.$",
-    ):
-        make(name, Arch.Memory, burn_in=3)
 
 
 # -- ensembles -----------------------------------------------------------------------------------------------

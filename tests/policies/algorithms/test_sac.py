@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from policies.agents.agent import Agent
 from policies.agents.base import Arch, Features, select_rows
 from policies.agents.heads import HeadSizes
-from policies.algorithms.off_policy import HeadOnRows
 from policies.algorithms.sac import SAC, SACConfig
+from policies.algorithms.transitions import HeadOnRows
 from tests.policies.algorithms.test_off_policy import batch_for
 from tests.trials import make_spec
 

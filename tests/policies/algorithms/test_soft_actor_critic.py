@@ -12,6 +12,7 @@ from policies.agents import AGENT_ARCHS
 from policies.agents.base import Arch
 from policies.algorithms import ALGORITHMS
 from policies.algorithms.soft_actor_critic import SoftActorCritic
+from policies.algorithms.transitions import transitions_of
 from tests.policies.algorithms.test_off_policy import batch_for, copies, make, moved
 
 every_name = pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_targets_count_the_entropy_of_the_action_that_follows(name: str, arch: A
 
         algorithm.soft_value = noting  # pyright: ignore[reportAttributeAccessIssue]
         batch = batch_for(algorithm)
-        transitions = algorithm._transitions(batch)
+        transitions = transitions_of(batch, algorithm.config)
         targets.append(algorithm.targets(batch, transitions, algorithm.agent.actor.unroll(batch)))
     assert torch.equal(*surprises) and surprises[0].abs().min() > 0
     torch.testing.assert_close(targets[1], targets[0] - 0.5 * 0.5 * transitions.bootstraps * surprises[0])  # pyright: ignore[reportPossiblyUnbound]

@@ -14,8 +14,8 @@ from policies.agents import AGENT_ARCHS
 from policies.agents.agent import Agent
 from policies.agents.base import Arch, Features, PolicyRows
 from policies.agents.heads import DeterministicHead, HeadSizes
-from policies.algorithms.off_policy import HeadOnRows
 from policies.algorithms.td3 import TD3, TD3Config
+from policies.algorithms.transitions import HeadOnRows, transitions_of
 from tests.policies.algorithms.test_off_policy import batch_for
 from tests.trials import make_spec
 
@@ -99,7 +99,7 @@ def test_targets_ask_the_policy_that_follows_and_not_the_policy_as_it_is(arch: A
         with torch.no_grad():
             for parameter in head.parameters():
                 parameter.add_(1.0)
-        targets.append(td3.targets(batch, td3._transitions(batch), td3.agent.actor.unroll(batch)))
+        targets.append(td3.targets(batch, transitions_of(batch, td3.config), td3.agent.actor.unroll(batch)))
     assert torch.equal(targets[0], targets[1])
     assert not torch.equal(targets[0], targets[2])
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from buffers.base import Batch
 from buffers.replay import Replay
 from policies.agents.base import Arch, Encoders, PolicyRows
-from policies.algorithms.off_policy import OffPolicyConfig, WindowStart
+from policies.algorithms.off_policy_config import OffPolicyConfig, WindowStart
 from policies.collection.actor_state import keep, leaves_of
 from policies.collection.wave import RandomActor
 from policies.learner import Learner

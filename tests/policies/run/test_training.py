@@ -9,7 +9,7 @@ import torch
 
 from buffers.base import Batch
 from policies.agents.base import Precision
-from policies.algorithms.off_policy import OffPolicyConfig
+from policies.algorithms.off_policy_config import OffPolicyConfig
 from policies.algorithms.ppo import PPOConfig
 from policies.learner import Learner
 from policies.run.progress import Stage
