@@ -136,8 +136,8 @@ def test_the_index_stays_within_the_batch_and_padding_is_never_asked_for() -> No
 @pytest.mark.parametrize(
     ("batch", "whole_trial", "timeout_bootstrap", "expected"),
     [
-        # with discount 0.5 and gae_lambda 0.5, A[t] = target[t] - V[t] + A[what trains next] / 4: from row 1 on to
-        # row 3, over the ended row 2
+        # with discount 0.5 and gae_lambda 0.5, A[t] = target[t] - V[t] + A[the row that trains next] / 4:
+        # from row 1 on to row 3, over the ended row 2
         (FALL_THEN_TIME_LIMIT, True, True, [-47.5546875, -32.21875, 0, -10.875, 0.5, 8, 0]),
         (FALL_THEN_TIME_LIMIT, True, False, [-47.76171875, -33.046875, 0, -14.1875, -12.75, -45, 0]),
         # and nothing after an end where the return stops, whether its value counts or not

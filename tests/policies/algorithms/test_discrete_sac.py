@@ -98,7 +98,7 @@ def test_a_tuned_temperature_brings_the_entropy_to_its_goal() -> None:
 
 
 def bandit(rng: np.random.Generator, trials: int = 60) -> Batch:
-    """One-step trials with random actions: the reward is 1 for the action that the observation names, else 0."""
+    """One-step trials with random actions: reward 1 for the action that the observation names, else 0."""
     kind = KINDS["discrete"]
     replay, told = make_replay(capacity=trials, k=1, horizon=1, kind=kind), []
     for _ in range(trials):
