@@ -1,1 +1,1 @@
-"""Grids and tests of memory, a family a file."""
+"""Families on grids, and tests of memory: one file each, beside the floor plans and rooms that they share."""

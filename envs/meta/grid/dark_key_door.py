@@ -16,12 +16,12 @@ from envs.meta.pictures import GOAL, GROUND, HINT, ROBOT, tiles
 from utils.options import option
 
 MOVES = np.array([(0, -1), (-1, 0), (0, 1), (1, 0), (0, 0)], np.int64)
-"""What the actions do to (x, y) before they are shuffled: down, left, up, right, stay."""
+"""What the actions add to (x, y) before they are shuffled: down, left, up, right, stay."""
 DOWN, LEFT, UP, RIGHT, STAY = range(5)
 
 
 class RoomStart(Enum):
-    """Where episodes start: `random`, a cell that is part of the task; `corner`, always (0, 0)."""
+    """Where episodes start: `random`, in a cell that is part of the task; `corner`, always in (0, 0)."""
 
     random = "random"
     corner = "corner"
@@ -36,27 +36,26 @@ class DarkKeyDoorConfig(EnvConfig):
     max_episode_steps: int = option(50, "H: environment steps in an episode", low=1)
     size: int = option(9, "rows and columns of the room", low=2, high=100)
     start: RoomStart = option(
-        RoomStart.random, "random: in a cell that belongs to the task; corner: in (0, 0)"
+        RoomStart.random, "where episodes start: in a cell that belongs to the task, or in (0, 0)"
     )
-    shuffle_actions: bool = option(
-        False, "what the five actions do is part of the task: a permutation of them"
-    )
+    shuffle_actions: bool = option(False, "whether the task also permutes the five actions")
 
 
 class DarkKeyDoor(TaskFamily):
     """A dark room with a hidden key and a hidden door, which only opens with the key.
 
-    Task: [start x, start y, key x, key y, door x, door y], independent uniform cells of the 9 x 9 room, so
-    that they may coincide; with shuffle_actions five more numbers, which move each action makes (in the order
-    below). Observation: [x / 9, y / 9, has the key, t / H], t the steps of this episode. Action: down, left,
-    up, right, stay; walls stop. Reward: 1 for the key, when a step ends on its cell, and 1 for the door, when
-    a later step ends on its cell. Terminated: when the door is opened. H=50, k=10. Info: success (the door is
-    open). No quantity lags.
+    Task: [start x, start y, key x, key y, door x, door y], independent uniform cells of the 9 x 9 room, which
+    may coincide; with shuffle_actions five more numbers, the move that each action makes (in the order
+    below). Observation: [x / 9, y / 9, has the key, t / H], where t counts the steps of this episode. Action:
+    down, left, up, right, stay; walls stop. Reward: 1 for the key, when a step ends on its cell, and 1 for
+    the door, when a later step ends on its cell. Terminated: when the door is opened. H=50, k=10. Info:
+    success (the door is open). No quantity lags.
 
     Published as the dark room with key and door of AMAGO: start=random in its comparison of agents,
-    start=corner in its comparison with Algorithm Distillation. There a trial is 500 steps, so that who opens
-    the door sooner plays more episodes; here it is k=10 episodes, at most 500 steps and a return of 20, and
-    only the discount asks for haste. The variant that shows the cells is `oracle`. The splits are disjoint.
+    start=corner in its comparison with Algorithm Distillation. There a trial is 500 steps, so that an agent
+    that opens the door sooner plays more episodes; here a trial is k=10 episodes, at most 500 steps and a
+    return of 20, and only the discount asks for haste. The variant that shows the cells is `oracle`. The
+    splits are disjoint.
     """
 
     Config = DarkKeyDoorConfig
@@ -101,11 +100,14 @@ class DarkKeyDoor(TaskFamily):
     ) -> NDArray[np.int64]:
         """To the key, then to the door, first along x, then along y."""
         assert isinstance(obs, np.ndarray)
-        here = np.rint(obs[:, :2] * float(self.config.size))
-        away = np.where(obs[:, 2:3] > 0, task[:, 4:6], task[:, 2:4]) - here
-        along_y = np.where(away[:, 1] > 0, UP, np.where(away[:, 1] < 0, DOWN, STAY))
-        move = np.where(away[:, 0] > 0, RIGHT, np.where(away[:, 0] < 0, LEFT, along_y))
-        return np.argmax(task[:, 6:] == move[:, None], axis=1) if self.config.shuffle_actions else move
+        position = np.rint(obs[:, :2] * float(self.config.size))
+        offset = np.where(obs[:, 2:3] > 0, task[:, 4:6], task[:, 2:4]) - position
+        along_y = np.where(offset[:, 1] > 0, UP, np.where(offset[:, 1] < 0, DOWN, STAY))
+        move = np.where(offset[:, 0] > 0, RIGHT, np.where(offset[:, 0] < 0, LEFT, along_y))
+        if not self.config.shuffle_actions:
+            return move
+        # The action that makes this move in this task.
+        return np.argmax(task[:, 6:] == move[:, None], axis=1)
 
 
 class DarkKeyDoorShard(Shard):
@@ -122,12 +124,10 @@ class DarkKeyDoorShard(Shard):
         self._time = np.zeros(num_slots, np.int64)
 
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
-        """Back to the start of the task, without the key."""
-        self._position[slots], self._key[slots], self._door[slots] = (
-            tasks[:, :2],
-            tasks[:, 2:4],
-            tasks[:, 4:6],
-        )
+        """Put the walkers at the start of their task, without the key."""
+        self._position[slots] = tasks[:, :2]
+        self._key[slots] = tasks[:, 2:4]
+        self._door[slots] = tasks[:, 4:6]
         if tasks.shape[1] > 6:
             self._moves[slots] = tasks[:, 6:]
         self._has_key[slots] = False
@@ -136,12 +136,14 @@ class DarkKeyDoorShard(Shard):
         self.rows.info[slots] = 0.0
 
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
-        """Walk, and pick up or open what is there."""
+        """Move the walkers, pick up the key or open the door."""
         at = index_of(slots, self._num_slots)
+        # The task may permute the actions; walls stop.
         move = self._moves[slots, checked_choices(actions, slots, len(MOVES))]
         position = self._position[at] = np.minimum(
             np.maximum(self._position[at] + MOVES[move], 0), self._size - 1
         )
+        # A door on the key's cell opens in a later step only, so the key counts as it was before.
         had = self._has_key[at].copy()
         found = ~had & _same(position, self._key[at])
         opened = had & _same(position, self._door[at])
@@ -162,7 +164,7 @@ class DarkKeyDoorShard(Shard):
         obs[at, 3] = self._time[at] / self._horizon
 
     def render(self, slot: int) -> NDArray[np.uint8]:
-        """The key in yellow until it is taken, the door in green, the one who walks in dark blue; y upwards."""
+        """The key in yellow until it is taken, the door in green, the walker in dark blue; y upwards."""
         colours = np.full((self._size, self._size, 3), GROUND, np.uint8)
         colours[tuple(self._door[slot])] = GOAL
         if not self._has_key[slot]:
@@ -172,4 +174,5 @@ class DarkKeyDoorShard(Shard):
 
 
 def _same(cells: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """[n] whether [n, 2] cells are equal."""
     return (cells[:, 0] == others[:, 0]) & (cells[:, 1] == others[:, 1])

@@ -18,9 +18,9 @@ from utils.seeding import uniforms
 SIZE = 7
 """Rows and columns of the board."""
 LAST_ROW = SIZE * (SIZE - 1)
-"""Where the row of the paddle starts in the flattened board."""
+"""Where the paddle's row starts in the flattened board."""
 BALL, PADDLE = -1.0, 1.0
-"""What an observation shows of them."""
+"""The numbers that stand for them in an observation."""
 
 
 @dataclass
@@ -30,9 +30,9 @@ class DelayedCatchConfig(EnvConfig):
     family: str = "DelayedCatch"
     max_rollouts_per_task: int = option(1, "k: episodes of one task in a trial", low=1)
     max_episode_steps: int = option(
-        0, "H: environment steps in an episode; 0: as many as the runs take", low=0
+        0, "H: environment steps in an episode; 0: as many as the balls take", low=0
     )
-    runs: int = option(40, "R: balls in an episode, each of seven rows", low=1, high=1000)
+    runs: int = option(40, "R: balls in an episode; each falls through seven rows", low=1, high=1000)
 
     def resolved(self) -> Self:
         return replace(self, max_episode_steps=self.max_episode_steps or SIZE * self.runs - 1)
@@ -41,17 +41,17 @@ class DelayedCatchConfig(EnvConfig):
 class DelayedCatch(TaskFamily):
     """Balls to catch, one after another, and the reward for all of them at the very end.
 
-    A ball falls through the seven rows of a 7 x 7 board, a row in a step; the paddle moves in the bottom row.
-    In the step after a ball has reached the bottom the next one appears on top and the paddle somewhere else,
-    whatever the action. Balls start in column 0 to 5 and paddles in column 1 to 4, uniform, so every ball can
-    be caught.
+    A ball falls through the seven rows of a 7 x 7 board, one row in a step; the paddle moves in the bottom
+    row. In the step after a ball has reached the bottom, the next one appears on top and the paddle in a new
+    place, whatever the action. Balls start in column 0 to 5 and paddles in column 1 to 4, uniform, so every
+    ball can be caught.
 
-    Task: there is one, [0]; what differs is drawn from the seed of the episode. Observation: the flattened
-    board, 49 numbers, row by row from the top: -1 where the ball is, 1 where the paddle is (it hides a ball
-    that it catches), else 0. Action: 0 left, 1 stay, 2 right. Reward: at the last step the number of balls
-    caught, until then 0. Terminated: when the last ball is down, after H = 7 (R - 1) + 6 steps (R=40: 279); a
-    smaller `max_episode_steps` cuts the episode before its reward. k=1. Info: balls caught so far (which the
-    observation does not tell), success (all R of them). No quantity lags.
+    Task: there is one, [0]; all differences are drawn from the seed of the episode. Observation: the
+    flattened board, 49 numbers, row by row from the top: -1 where the ball is, 1 where the paddle is (it
+    hides a ball that it catches), else 0. Action: 0 left, 1 stay, 2 right. Reward: at the last step the
+    number of balls caught, until then 0. Terminated: when the last ball is down, after H = 7 (R - 1) + 6
+    steps (R=40: 279); a smaller `max_episode_steps` cuts the episode before its reward. k=1. Info: balls
+    caught so far (which the observation does not show), success (all R of them). No quantity lags.
 
     Published as Delayed Catch-R, with R in 5, 10, 20, 40 (`runs`), to measure credit assignment over long
     delays. The splits share the one task.
@@ -91,11 +91,12 @@ class DelayedCatch(TaskFamily):
     def oracle_action(
         self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]
     ) -> NDArray[np.int64]:
-        """Under the ball, as fast as possible; the ball is always seen, so nobody has to know anything."""
+        """Move under the ball as fast as possible; the ball is always seen, so the task is not needed."""
         assert isinstance(obs, np.ndarray)
         ball = np.argmin(obs, axis=1) % SIZE
         paddle = np.argmax(obs[:, LAST_ROW:], axis=1)
-        caught = obs.min(axis=1) >= 0.0  # the paddle hides the ball
+        # The paddle hides a ball that it catches.
+        caught = obs.min(axis=1) >= 0.0
         return 1 + np.where(caught, 0, np.sign(ball - paddle))
 
 
@@ -106,15 +107,16 @@ class DelayedCatchShard(Shard):
         self._num_slots = num_slots
         self._runs = runs
         self._length = SIZE * runs - 1
+        # The columns in which the ball and the paddle of every run start.
         self._balls = np.zeros((num_slots, runs), np.int64)
         self._paddles = np.zeros((num_slots, runs), np.int64)
-        """The columns in which every run starts."""
         self._time = np.zeros(num_slots, np.int64)
         self._paddle = np.zeros(num_slots, np.int64)
         self._caught = np.zeros(num_slots, np.int64)
 
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
         """Draw the starts of all runs."""
+        # The first half of the draws are balls (columns 0 to 5), the second paddles (columns 1 to 4).
         draws = uniforms(seeds, 2 * self._runs)
         self._balls[slots] = (SIZE - 1) * draws[:, : self._runs]
         self._paddles[slots] = 1.0 + (SIZE - 3) * draws[:, self._runs :]
@@ -124,16 +126,20 @@ class DelayedCatchShard(Shard):
         self.rows.info[slots] = 0.0
 
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
-        """The paddle moves and the ball falls, or the next run begins."""
+        """Move the paddle and let the ball fall, or begin the next run."""
         at = index_of(slots, self._num_slots)
         moved = self._paddle[at] + checked_choices(actions, slots, 3) - 1
+        # A run takes seven rows: this one's number, and how far its ball has fallen.
         time = self._time[at] = self._time[at] + 1
         run = np.minimum(time // SIZE, self._runs - 1)
         height = time % SIZE
         ball = self._balls[slots, run]
+        # At the start of a run the paddle is in a new place; else it moves, up to the edges.
         paddle = np.where(height == 0, self._paddles[slots, run], np.minimum(np.maximum(moved, 0), SIZE - 1))
         self._paddle[at] = paddle
+        # A ball counts in the step in which it reaches the bottom.
         caught = self._caught[at] = self._caught[at] + ((height == SIZE - 1) & (ball == paddle))
+        # All of the reward comes with the last step.
         over = time >= self._length
         rows = self.rows
         rows.reward[at] = caught * over
@@ -151,6 +157,7 @@ class DelayedCatchShard(Shard):
         ball: NDArray[np.int64],
         paddle: NDArray[np.int64],
     ) -> None:
+        """Write the board; the paddle is drawn last, so it hides a ball that it catches."""
         obs = self.rows.obs
         assert isinstance(obs, np.ndarray)
         obs[at] = 0.0

@@ -1,6 +1,4 @@
-"""The T-maze, passive and active: a cue that decides, at the end of a long corridor, on which side the goal
-is.
-"""
+"""The T-maze, passive and active: a cue decides where the goal is, at the end of a long corridor."""
 
 from __future__ import annotations
 
@@ -24,8 +22,10 @@ MOVES_Y = np.array([0, 1, 0, -1])
 
 
 class Penalty(Enum):
-    """What costs 1/L on the way: `lagging`, a step that ends behind the pace; `wrong_action`, one that is no
-    step to the right; or nothing.
+    """What costs 1/L on the way.
+
+    `lagging`: a step that ends behind the pace; `wrong_action`: a step that is not to the right; `none`:
+    nothing.
     """
 
     lagging = "lagging"
@@ -41,20 +41,20 @@ class TMazePassiveConfig(EnvConfig):
     max_rollouts_per_task: int = option(1, "k: episodes of one task in a trial", low=1)
     max_episode_steps: int = option(
         0,
-        "H: time limit of an episode; 0: the length + 1 that the task has; a smaller one hides the goal",
+        "H: time limit of an episode; 0: length + 1, the end of the game",
         low=0,
     )
     length: int = option(100, "L: steps from the start of the corridor to the junction", low=1)
     penalty: Penalty = option(
-        Penalty.lagging, "what costs 1/L: lagging, to be behind the pace; wrong_action, not to go right; none"
+        Penalty.lagging, "what costs 1/L: to lag behind the pace, an action other than right, or nothing"
     )
 
     cue_distance: ClassVar[int] = 0
-    """Cells between the cue and the start."""
+    """The number of cells between the cue and the start."""
 
     @property
     def game_steps(self) -> int:
-        """Steps after which the game is over: to the cue, back, along the corridor, and into a goal cell."""
+        """Steps after which the game is over: to the cue and back, along the corridor, to the goal."""
         return self.length + 2 * self.cue_distance + 1
 
     def resolved(self) -> Self:
@@ -68,7 +68,7 @@ class TMazeActiveConfig(TMazePassiveConfig):
     family: str = "TMazeActive"
     max_episode_steps: int = option(
         0,
-        "H: time limit of an episode; 0: the length + 3 that the task has; a smaller one hides the goal",
+        "H: time limit of an episode; 0: length + 3, the end of the game",
         low=0,
     )
     length: int = option(20, "L: steps from the start to the junction", low=1)
@@ -77,22 +77,25 @@ class TMazeActiveConfig(TMazePassiveConfig):
 
 
 _AMAGO = {"penalty": Penalty.wrong_action}
+"""The penalty of AMAGO."""
 
 
 class TMazePassive(TaskFamily):
     """A cue, seen at the start of a corridor only, says on which side of its far end the goal is.
 
-    Task: the cue, 1 or -1, equally often: the goal's side y. The corridor is x = 0..L, its junction x = L, with the two goal cells y = 1 and
-    y = -1 beside that. An episode starts at x = 0, where the cue is, and is over after L + 1 steps: just enough to get there.
-    Observation: [0, cue] at the start, [0, 0] at x = 0 later and inside the corridor, [1, y] at the junction and in the goal cells: the position
-    in the corridor is hidden. Action: right, up, left, down; into a wall, nobody moves. Reward: at the last step 1 if y = cue, at the others
-    -1/L whenever x < t, where t counts the steps. H = L + 1, k = 1. The last step is `terminated`, as it is the game that is over and not a
-    clock that ran out; `max_episode_steps` may cut an episode short. Info: time t, x, y, success (the reward at the end). Optimal return: 1.
+    Task: the cue, 1 or -1, equally often: the goal's side y. The corridor is x = 0..L, its junction x = L,
+    with the two goal cells y = 1 and y = -1 beside that. An episode starts at x = 0, where the cue is, and is
+    over after L + 1 steps, which are just enough to reach a goal cell. Observation: [0, cue] at the start,
+    [0, 0] at x = 0 later and inside the corridor, [1, y] at the junction and in the goal cells: the position
+    in the corridor is hidden. Action: right, up, left, down; a move into a wall stays. Reward: at the last
+    step 1 if y = cue, at the others -1/L whenever x < t, where t counts the steps. H = L + 1, k = 1. The last
+    step is `terminated`, because the game is over then and no clock ran out; `max_episode_steps` may cut an
+    episode short. Info: time t, x, y, success (the reward at the end). Optimal return: 1.
 
-    Published as the passive T-maze of Memory-RL (length=50 to 1500). There a step to the left or up, once, is
-    punished at all later steps, which makes random exploration hopeless; penalty=wrong_action is the one of
-    AMAGO, where a step costs 1/L only if its own action is not right. The two cues are all the tasks there
-    are, so the splits are shared.
+    Published as the passive T-maze of Memory-RL (length=50 to 1500). There one step to the left or up is
+    punished at all later steps too, which makes random exploration hopeless. penalty=wrong_action is the
+    penalty of AMAGO, where a step costs 1/L only if its own action is not right. The two cues are all the
+    tasks there are, so the splits are shared.
     """
 
     Config: ClassVar[type[EnvConfig]] = TMazePassiveConfig
@@ -134,27 +137,29 @@ class TMazePassive(TaskFamily):
     def oracle_action(
         self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]
     ) -> NDArray[np.int64]:
-        """To the right, also into the junction's wall, until the last step: no other way is free of all
-        penalties.
+        """Right, also into the junction's wall, until the last step.
+
+        No other way is free of all penalties.
         """
-        return np.where(info[:, 0] < self.config.game_steps - 1, RIGHT, np.where(task[:, 0] > 0, UP, DOWN))
+        to_goal = np.where(task[:, 0] > 0, UP, DOWN)
+        return np.where(info[:, 0] < self.config.game_steps - 1, RIGHT, to_goal)
 
 
 class TMazeActive(TMazePassive):
     """A cue, one cell behind the start of a corridor, says on which side of its far end the goal is.
 
-    As TMazePassive, but whoever wants the cue has to fetch it: an episode starts at x = 1, the cue is at x =
-    0 and is seen there at the first visit only, the junction is at x = L + 1, and there are the two steps
-    more that it takes to go and see. Task: the cue, 1 or -1, equally often: the goal's side y. Observation:
-    [0, cue] at the first visit of x = 0, else [0, 0] in the corridor, [1, y] at the junction and in the goal
-    cells. Action: right, up, left, down; into a wall, nobody moves. Reward: at the last step 1 if y = cue, at
-    the others -1/L whenever x < t - 1, where t counts the steps. H = L + 3, k = 1; the last step is
-    `terminated`. Info: time t, x, y, success (the reward at the end). Optimal return: 1, with and without
-    knowing the task.
+    As TMazePassive, but the agent has to fetch the cue: an episode starts at x = 1, the cue is at x = 0 and
+    is seen there at the first visit only, the junction is at x = L + 1, and the episode has the two more
+    steps that it takes to go there and back. Task: the cue, 1 or -1, equally often: the goal's side y.
+    Observation: [0, cue] at the first visit of x = 0, else [0, 0] in the corridor, [1, y] at the junction and
+    in the goal cells. Action: right, up, left, down; a move into a wall stays. Reward: at the last step 1 if
+    y = cue, at the others -1/L whenever x < t - 1, where t counts the steps. H = L + 3, k = 1; the last step
+    is `terminated`. Info: time t, x, y, success (the reward at the end). Optimal return: 1, with and without
+    knowledge of the task.
 
-    Published as the active T-maze of Memory-RL (length=20 to 500); penalty=wrong_action is the one of AMAGO,
-    where a step costs 1/L only if its own action is not right, the first step being free. The splits are
-    shared.
+    Published as the active T-maze of Memory-RL (length=20 to 500). penalty=wrong_action is the penalty of
+    AMAGO, where a step costs 1/L only if its own action is not right, and the first step is free. The splits
+    are shared.
     """
 
     Config = TMazeActiveConfig
@@ -178,7 +183,7 @@ class TMazeShard(Shard):
         self._cue_seen = np.zeros(num_slots, np.bool_)
 
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
-        """Start over; nothing is drawn."""
+        """Put the players at the start; nothing is drawn."""
         self._cue[slots] = np.rint(tasks[:, 0])
         self._time[slots] = self._y[slots] = 0
         self._x[slots] = self._start
@@ -186,44 +191,49 @@ class TMazeShard(Shard):
         self._write(slots, np.zeros(len(slots), np.bool_))
 
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
-        """Move, unless into a wall."""
+        """Move the players, unless into a wall."""
         choices = checked_choices(actions, slots, 4)
         at = index_of(slots, self._num_slots)
+        # Inside the corridor y is 0; only at the junction a step up or down leads to a goal cell.
         x, y = self._x[at] + MOVES_X[choices], self._y[at] + MOVES_Y[choices]
         free = np.where(y == 0, (x >= 0) & (x <= self._junction), (x == self._junction) & (abs(y) == 1))
         self._x[at] = x = np.where(free, x, self._x[at])
         self._y[at] = y = np.where(free, y, self._y[at])
         self._time[at] += 1
         time = self._time[at]
-        done = (time == self._end) & (y == self._cue[at])
-        self.rows.reward[at] = np.where(time < self._end, self._cost * self._punished(choices, x, time), done)
+        # The goal counts at the last step only; on the way there are penalties.
+        success = (time == self._end) & (y == self._cue[at])
+        penalty = self._cost * self._punished(choices, x, time)
+        self.rows.reward[at] = np.where(time < self._end, penalty, success)
         self.rows.terminated[at] = time >= self._end
         self.rows.truncated[at] = False
-        self._write(at, done)
+        self._write(at, success)
 
     def _punished(
         self, choices: NDArray[np.int64], x: NDArray[np.int64], time: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
+        """[n] whether the penalty is due for this step."""
         if self._penalty is Penalty.lagging:
             return x < time - self._start
+        # The first step may go to the cue, where the cue is not at the start.
         if self._penalty is Penalty.wrong_action:
             return (choices != RIGHT) & (time > self._start)
         return np.zeros(len(x), np.bool_)
 
-    def _write(self, at: NDArray[np.int64] | slice, done: NDArray[np.bool_]) -> None:
+    def _write(self, at: NDArray[np.int64] | slice, success: NDArray[np.bool_]) -> None:
         x, y, rows = self._x[at], self._y[at], self.rows
         assert isinstance(rows.obs, np.ndarray)
-        there, at_cue = x == self._junction, x == 0
-        rows.obs[at, 0] = there
-        rows.obs[at, 1] = np.where(there, y, np.where(at_cue & ~self._cue_seen[at], self._cue[at], 0))
+        at_junction, at_cue = x == self._junction, x == 0
+        # The second number is the cue at the first visit of its cell, and the side beyond the junction.
+        cue = np.where(at_cue & ~self._cue_seen[at], self._cue[at], 0)
+        rows.obs[at, 0] = at_junction
+        rows.obs[at, 1] = np.where(at_junction, y, cue)
         self._cue_seen[at] |= at_cue
-        for column, value in enumerate((self._time[at], x, y, done)):
+        for column, value in enumerate((self._time[at], x, y, success)):
             rows.info[at, column] = value
 
     def render(self, slot: int) -> NDArray[np.uint8]:
-        """The corridor from the left to the right, the cue's cell in yellow, the goal in green, the player in
-        dark blue.
-        """
+        """The corridor from left to right: the cue's cell yellow, the goal green, the player dark blue."""
         cells = np.full((3, self._junction + 1, 3), WALL, np.uint8)
         cells[1] = cells[:, -1] = GROUND
         cells[1, 0] = HINT

@@ -1,6 +1,4 @@
-"""PassiveVisualMatch: a colour that is shown in the first room says which of three doors to choose in the
-last.
-"""
+"""PassiveVisualMatch: a colour in the first room says which of three doors to choose in the last."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ LOOKING, CHOOSING = 15, 15
 DOOR_REWARD = 5.0
 
 DOOR_COLUMNS = np.array([2, 5, 8])
-"""Of the red, the green and the blue door, in the last room's row 1."""
+"""The columns of the red, the green and the blue door, in row 1 of the last room."""
 
 _START = (2, 5)
 _CUE_CELLS = np.array(
@@ -56,18 +54,18 @@ class PassiveVisualMatchConfig(PixelRoomConfig):
 
 
 class PassiveVisualMatch(PixelRoomFamily):
-    """A colour that is shown in a first room says which of three doors to choose in a third; in the second
-    there are apples to eat.
+    """A colour that is shown in a first room says which of three doors to choose in a third.
 
     Task: the colour, 0 red, 1 green, 2 blue, equally often. Observation: an image of 5 x 5 pixels around the
-    player, uint8, in a room of 7 x 11 cells. Action: north, south, west, east; into a wall, nobody moves. An
-    episode has three rooms, left after 15, D and 15 steps. The first: a closed cell, one of whose 8 walls has
-    the colour. The second: 10 apples in a random choice of 22 cells; an eaten one is back 21 steps later. The
-    third: a red, a green and a blue door, from west to east; the first one that is touched is the choice, and
-    the doors are gone. Reward: 1 for an apple, 5 for the door of the colour. The wall of the colour and the
-    apples are drawn anew in every episode. H = 30 + D = 90, k = 1. The end of the last room is `terminated`,
-    as the game is over then. Info: time, row, column, apples (a sum of 2^place), success (the right door was
-    chosen). Split: shared.
+    player, uint8, in a room of 7 x 11 cells. Action: north, south, west, east; a move into a wall stays. An
+    episode has three rooms, which are left after 15, D and 15 steps. The first: a closed cell, one of whose 8
+    walls has the colour. The second: 10 apples in a random choice of 22 cells; an eaten one is back 21 steps
+    later. The third: a red, a green and a blue door, from west to east; the first one that is touched is the
+    choice, and the doors are gone. Reward: 1 for an apple, 5 for the door of the colour. The wall of the
+    colour and the apples are drawn anew in every episode.
+
+    H = 30 + D = 90, k = 1. The end of the last room is `terminated`, because the game is over then. Info:
+    time, row, column, apples (a sum of 2^place), success (the right door was chosen). Split: shared.
 
     Published as Passive Visual Match of Memory-RL (apple_steps=60 to 1000). Departure: there the order of the
     three doors is drawn once for every environment that is built, here it is always the same.
@@ -100,6 +98,7 @@ class PassiveVisualMatch(PixelRoomFamily):
         """To the apples; then north through the passage, along its far side, and north into the door."""
         time, row, column = info[:, 0], info[:, 1], info[:, 2]
         door = DOOR_COLUMNS[task[:, 0].astype(np.int64)]
+        # In the passage (rows below 3) straight north; beyond it first sideways to the column of the door.
         to_door = np.where(row > 3, NORTH, steps_to(1 - row, door - column, vertical_first=False))
         return np.where(time < LOOKING + self.config.apple_steps, apple_action(info), to_door)
 
@@ -116,12 +115,14 @@ class PassiveVisualMatchShard(PixelRoomShard):
     ) -> None:
         self._colour[slots] = np.rint(tasks[:, 0])
         self.enter(slots, _FIRST_ROOM, np.int64(cell(*_START)))
+        # The draw places the colour in one of the walls around the player.
         self._room[slots, _CUE_CELLS[(draws * len(_CUE_CELLS)).astype(np.int64)]] = CUE + self._colour[slots]
 
     def enter_last(self, slots: NDArray[np.int64]) -> None:
         self.enter(slots, _LAST_ROOM, _LAST_START)
 
     def touch(self, slots: NDArray[np.int64], symbols: NDArray[np.uint8]) -> NDArray[Any]:
+        # The first touch is the choice: all doors vanish.
         self._room[slots[:, None], _DOOR_CELLS] = GROUND
         right = symbols == COLOURED_DOOR + self._colour[slots]
         self._success[slots] = right

@@ -1,1 +1,1 @@
-"""Toy control, a family a file."""
+"""Families of toy control: one file each, beside the plane that they share."""

@@ -15,7 +15,7 @@ from envs.meta.kernels import clipped_actions, index_of
 from envs.meta.pictures import GOAL, ROBOT, discs
 
 STEP = 0.1
-"""How far an action of 1 moves the point, along each axis."""
+"""How far an action of 1 moves the point along an axis."""
 
 OBS_SPACE = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 ACTION_SPACE = spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -23,10 +23,10 @@ INFO_NAMES = ("distance", "success")
 
 
 class PlaneShard(Shard, ABC):
-    """Slots of x' = x + 0.1 a + drift; a subclass says where episodes start, what a task is, and what a row
-    is worth.
+    """Slots of the dynamics x' = x + 0.1 a + drift.
 
-    Info: the distance to the goal, and whether the point is in the goal now. Nothing here ends an episode.
+    A subclass defines where episodes start, what a task is, and the reward. Info: the distance to the goal,
+    and whether the point is in the goal now. Nothing here ends an episode.
     """
 
     def __init__(self, num_slots: int, radius: float) -> None:
@@ -47,12 +47,12 @@ class PlaneShard(Shard, ABC):
         """The goal and the drift, [n, 2] each, of the episodes of these tasks and seeds."""
 
     def drift(self, at: NDArray[np.int64] | slice) -> NDArray[np.float64]:
-        """[n, 2] what moves the points in this step besides their actions; asked once a step."""
+        """[n, 2] what moves the points in this step besides their actions; called once a step."""
         return self._drift[at]
 
     @abstractmethod
     def reward(self, distance: NDArray[np.float64], inside: NDArray[np.bool_]) -> NDArray[Any]:
-        """[n] what a row is worth, given its distance to the goal and whether that is within the radius."""
+        """[n] the reward, from the distance to the goal and whether it is within the radius."""
 
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
         """Put the points at their starts."""
@@ -63,11 +63,13 @@ class PlaneShard(Shard, ABC):
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
         """Move the points."""
         at = index_of(slots, self._num_slots)
+        # x' = x + 0.1 a + drift, in place in the array of the clipped actions.
         position = clipped_actions(actions, slots)
         position *= STEP
         position += self._position[at]
         position += self.drift(at)
         self._position[at] = position
+        # The reward is that of the position after the step.
         distance, inside = self._write(at, position)
         self.rows.reward[at] = self.reward(distance, inside)
         self.rows.terminated[at] = False
@@ -76,11 +78,10 @@ class PlaneShard(Shard, ABC):
     def _write(
         self, at: NDArray[np.int64] | slice, position: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Write observation and info; the distance and whether it is within the radius."""
+        """Write observation and info; returns the distance and whether it is within the radius."""
         offset = position - self._goal[at]
         offset *= offset
-        # Not np.hypot or a norm: square roots are correctly rounded everywhere, so the bits depend on
-        # nothing.
+        # Not np.hypot or a norm: square roots are correctly rounded, so every machine has these bits.
         distance = np.sqrt(offset[:, 0] + offset[:, 1])
         inside = distance <= self._radius
         self.rows.obs[at] = position  # pyright: ignore[reportArgumentType, reportCallIssue] - a Box, not a Dict
@@ -90,13 +91,14 @@ class PlaneShard(Shard, ABC):
 
     def render(self, slot: int) -> NDArray[np.uint8]:
         """The goal in green, the point in dark blue."""
-        goal, point = ((float(one[slot, 0]), float(one[slot, 1])) for one in (self._goal, self._position))
+        goal, point = ((float(x), float(y)) for x, y in (self._goal[slot], self._position[slot]))
         return discs([(goal, max(self._radius, 0.05), GOAL), (point, 0.06, ROBOT)])
 
 
 def on_circle(angles: NDArray[np.float64], radius: float = 1.0) -> NDArray[np.float64]:
-    """[n, 2] the points at these angles. With math, since numpy's trigonometry may give other last bits for
-    arrays of other lengths.
+    """[n, 2] the points of a circle at these angles.
+
+    It uses math, because numpy's trigonometry may give other last bits for arrays of other lengths.
     """
     points = [(radius * math.cos(angle), radius * math.sin(angle)) for angle in angles.tolist()]
     return np.array(points, np.float64).reshape(len(points), 2)
@@ -105,8 +107,10 @@ def on_circle(angles: NDArray[np.float64], radius: float = 1.0) -> NDArray[np.fl
 def towards(
     goal: NDArray[np.float64], obs: Obs, drift: NDArray[np.float64] | float = 0.0
 ) -> NDArray[np.float32]:
-    """[N, 2] the actions that bring the points to their goals in the fewest steps: each axis as fast as it
-    can, then still.
+    """[N, 2] the actions that bring the points to their goals in the fewest steps.
+
+    Each axis moves as fast as it can, and then stays.
     """
     assert isinstance(obs, np.ndarray)
+    # The drift of the coming step is compensated as well.
     return np.clip((goal - obs[:, :2].astype(np.float64) - drift) / STEP, -1.0, 1.0).astype(np.float32)

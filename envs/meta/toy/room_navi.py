@@ -23,8 +23,9 @@ PLAN = FloorPlan(
 )
 CORNERS = ((-1, 1), (-1, -1), (1, 1), (1, -1))
 ASIDE = 6
-"""How far the middles of the side rooms are from the middle, (0, 0)."""
+"""The distance of the middles of the side rooms from the middle, (0, 0)."""
 WORTH = (1.0, 10.0, 100.0)
+"""The reward of a step on the first, second and third goal."""
 
 
 @dataclass
@@ -43,10 +44,11 @@ class RoomNavi(TaskFamily):
     in a corner of the middle room, the second in a corner of the left room if x1 < 0, else of the right one,
     the third in another corner of the middle room. Rooms are 3 x 3 with their middles at x = -6, 0 and 6, y =
     0; between them are corridors of three cells along y = 0. Observation: the cell (x, y), from (0, 0) in
-    every episode. Action: stay, up, right, down, left; a walk into a wall stays. Reward: of the cell after
-    the step, 1 on the first goal, 10 on the second once the first was found, 100 on the third once the second
-    was, in every step that is spent there, so the end is to stay at the third; else -0.1. H=50, k=1. The
-    episode never ends by itself. Info: goals found so far in the episode, success (all three were).
+    every episode. Action: stay, up, right, down, left; a move into a wall stays. Reward: that of the cell
+    after the step: 1 on the first goal, 10 on the second after the first was found, 100 on the third after
+    the second was found, in every step that is spent there, so that the best end is to stay at the third;
+    else -0.1. H=50, k=1. The episode never ends by itself. Info: the number of goals found in the episode so
+    far, success (all three were found).
 
     Published as RoomNavi-v0 of HyperX.
     """
@@ -80,6 +82,7 @@ class RoomNavi(TaskFamily):
         self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]
     ) -> NDArray[np.int64]:
         assert isinstance(obs, np.ndarray)
+        # The goal to go to now; after the third, stay there.
         cell, found = obs.astype(np.float64), np.minimum(info[:, 0], 2.0).astype(np.int64)
         goal = task.reshape(-1, 3, 2)[np.arange(len(task)), found]
         # On the way to another room: to the line of the corridors first, then along it.
@@ -97,38 +100,36 @@ class RoomNaviShard(WalkShard):
         self._found = np.zeros(num_slots, np.int64)
 
     def set_tasks(self, slots: NDArray[np.int64], tasks: NDArray[np.float64]) -> None:
-        for which in range(3):
-            self._goals[slots, which] = self._plan.number(tasks[:, 2 * which : 2 * which + 2])
+        for goal in range(3):
+            self._goals[slots, goal] = self._plan.number(tasks[:, 2 * goal : 2 * goal + 2])
         self._found[slots] = 0
         self.rows.info[slots] = 0.0
 
     def score(self, at: NDArray[np.int64] | slice, cell: NDArray[np.int64]) -> NDArray[np.float64]:
         found = self._found[at].copy()
         reward = np.full(len(cell), -0.1)
-        for which in range(3):  # nobody is on two of them at once
-            pays = (cell == self._goals[at, which]) & (found >= which)
-            reward[pays] = WORTH[which]
-            found[pays & (found == which)] += 1
+        # The three goals are different cells, so at most one of them pays in a step.
+        for goal in range(3):
+            pays = (cell == self._goals[at, goal]) & (found >= goal)
+            reward[pays] = WORTH[goal]
+            found[pays & (found == goal)] += 1
         self._found[at] = found
         self.rows.info[at, 0] = found
         self.rows.info[at, 1] = found == 3
         return reward
 
     def marks(self, slot: int) -> list[tuple[int, Colour]]:
-        """Goals in green, those that were found in the colour of hints."""
-        return [
-            (int(cell), HINT if which < self._found[slot] else GOAL)
-            for which, cell in enumerate(self._goals[slot])
-        ]
+        """Goals in green, and those that were found in the colour of hints."""
+        colours = [HINT] * int(self._found[slot]) + [GOAL] * 3
+        return [(int(cell), colour) for cell, colour in zip(self._goals[slot], colours, strict=False)]
 
 
 def all_tasks() -> NDArray[np.float64]:
     """[48, 6] every task."""
-    tasks = [
-        (*first, aside[0] + (ASIDE if first[0] > 0 else -ASIDE), aside[1], *third)
-        for first in CORNERS
-        for aside in CORNERS
-        for third in CORNERS
-        if third != first
-    ]
+    tasks = []
+    for first in CORNERS:
+        # The second goal is in the side room on the side of the first.
+        side_x = ASIDE if first[0] > 0 else -ASIDE
+        for second in CORNERS:
+            tasks += [(*first, second[0] + side_x, second[1], *third) for third in CORNERS if third != first]
     return np.array(tasks, np.float64)

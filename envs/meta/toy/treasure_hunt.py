@@ -17,11 +17,13 @@ from envs.meta.toy.plane import ACTION_SPACE, STEP, on_circle, towards
 from utils.options import option
 
 START = (0.0, -1.0)
+"""Where every episode starts."""
 EDGE = 1.5
+"""The point stays within [-EDGE, EDGE] along both axes."""
 FOOT, TOP = 0.5, 0.1
-"""The mountain's radius, and how near to its middle one sees the treasure."""
+"""The mountain's radius, and the distance from its middle within which the treasure is seen."""
 NEAR = 0.1
-"""How near to the treasure one has it."""
+"""The distance from the treasure that counts as at the treasure."""
 TREASURE, STEP_COST = 10.0, 5.0
 _HIGHEST = np.array([EDGE, EDGE, 1.0, 1.0], np.float32)
 
@@ -34,18 +36,20 @@ class TreasureHuntConfig(EnvConfig):
     max_rollouts_per_task: int = option(1, "k: episodes of one task in a trial", low=1)
     max_episode_steps: int = option(100, "H: environment steps in an episode", low=1)
     mountain_height: float = option(
-        1.0, "h: what a step on the mountain costs more, for each unit that it is nearer to the top", low=0
+        1.0, "h: the extra cost of a step on the mountain, per unit of distance from its foot", low=0
     )
 
 
 class TreasureHunt(TaskFamily):
     """A treasure somewhere around a mountain, which can be seen from the top.
 
-    Task: the treasure (x, y) = (cos t, sin t), t uniform in [0, 2 pi). Observation: the position (x, y), from (0, -1) in every episode, then the
-    treasure's (x, y) within 0.1 of the mountain's top (0, 0), elsewhere (0, 0). Action: two numbers in [-1, 1]; a step moves by a tenth of them,
-    and nobody leaves [-1.5, 1.5] x [-1.5, 1.5]. Reward: of the position after the step, at distance r from the top: on the mountain (r <= 0.5)
-    -5 - h (0.5 - r), within 0.1 of the treasure 10, elsewhere -5 max(1, r). H=100, k=1. The episode never ends by itself. Info: distance to the
-    treasure, success (at the treasure now). No quantity lags.
+    Task: the treasure (x, y) = (cos t, sin t), t uniform in [0, 2 pi). Observation: the position (x, y), from
+    (0, -1) in every episode, then the treasure's (x, y) while the point is within 0.1 of the mountain's top
+    (0, 0), elsewhere (0, 0). Action: two numbers in [-1, 1]; a step moves by a tenth of them, within [-1.5,
+    1.5] x [-1.5, 1.5]. Reward: that of the position after the step, at distance r from the top: on the
+    mountain (r <= 0.5) -5 - h (0.5 - r), within 0.1 of the treasure 10, elsewhere -5 max(1, r). H=100, k=1.
+    The episode never ends by itself. Info: distance to the treasure, success (at the treasure now). No
+    quantity lags.
 
     Published as TreasureHunt-v0 of HyperX (h=1), whose paper calls it the Mountain Treasure. The splits are
     disjoint.
@@ -78,13 +82,17 @@ class TreasureHunt(TaskFamily):
     def oracle_action(
         self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]
     ) -> NDArray[np.float32]:
-        """Straight to the treasure, and past the mountain on the treasure's side where it lies behind: that
-        takes no step more, since an action moves along both axes at once.
+        """Go straight to the treasure, or past the mountain where the treasure lies behind it.
+
+        The detour is on the treasure's side and costs no step more, since an action moves along both axes at
+        once.
         """
         assert isinstance(obs, np.ndarray)
         x, y = obs[:, 0].astype(np.float64), obs[:, 1].astype(np.float64)
+        # The way is longer along y than along x, so x can wait, and the foot of the mountain lies ahead.
         up = task[:, 1] - y
         behind = (np.abs(up) - 0.9 * NEAR > np.abs(task[:, 0] - x)) & (y * np.sign(up) < FOOT)
+        # Beside the mountain, on the treasure's side.
         side = np.where(task[:, 0] < 0, -1.0, 1.0) * np.maximum(np.abs(task[:, 0]), FOOT + 0.01)
         return towards(np.stack([np.where(behind, side, task[:, 0]), task[:, 1]], axis=1), obs)
 
@@ -99,19 +107,21 @@ class TreasureHuntShard(Shard):
         self._treasure = np.zeros((num_slots, 2))
 
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
-        """Stand at the start."""
+        """Put the points at the start."""
         self._treasure[slots] = tasks
         self._position[slots] = START
         self._write(slots, self._position[slots])
 
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
-        """Move, within the edges."""
+        """Move the points, within the edges."""
         at = index_of(slots, self._num_slots)
         position = self._position[at] + STEP * clipped_actions(actions, slots)
         np.minimum(np.maximum(position, -EDGE), EDGE, out=position)
         self._position[at] = position
         from_top, distance = self._write(at, position)
+        # Off the mountain: the treasure, or a cost that grows with the distance from the middle.
         elsewhere = np.where(distance <= NEAR, TREASURE, -STEP_COST * np.maximum(1.0, from_top))
+        # On the mountain: a cost that grows towards the top, so that to look for the treasure costs.
         self.rows.reward[at] = np.where(
             from_top <= FOOT, self._height * (from_top - FOOT) - STEP_COST, elsewhere
         )
@@ -121,12 +131,13 @@ class TreasureHuntShard(Shard):
     def _write(
         self, at: NDArray[np.int64] | slice, position: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Write observation and info; the distances from the top and from the treasure."""
+        """Write observation and info; returns the distances from the top and from the treasure."""
         treasure = self._treasure[at]
         from_top, distance = _length(position), _length(position - treasure)
         obs = self.rows.obs
         assert isinstance(obs, np.ndarray)
         obs[at, :2] = position
+        # The treasure is seen from the top only.
         obs[at, 2:] = np.where((from_top < TOP)[:, None], treasure, 0.0)
         self.rows.info[at, 0] = distance
         self.rows.info[at, 1] = distance <= NEAR
@@ -134,9 +145,7 @@ class TreasureHuntShard(Shard):
 
     def render(self, slot: int) -> NDArray[np.uint8]:
         """The mountain in red with its top, the treasure in green, the walker in dark blue."""
-        treasure, walker = (
-            (float(one[slot, 0]), float(one[slot, 1])) for one in (self._treasure, self._position)
-        )
+        treasure, walker = ((float(x), float(y)) for x, y in (self._treasure[slot], self._position[slot]))
         return discs(
             [
                 ((0.0, 0.0), FOOT, DANGER),
@@ -148,5 +157,6 @@ class TreasureHuntShard(Shard):
 
 
 def _length(offset: NDArray[np.float64]) -> NDArray[np.float64]:
-    # Square roots are correctly rounded everywhere, so the bits depend on nothing.
+    """[n] the lengths of [n, 2] offsets."""
+    # Square roots are correctly rounded everywhere, so every machine has the same bits.
     return np.sqrt(offset[:, 0] * offset[:, 0] + offset[:, 1] * offset[:, 1])

@@ -25,7 +25,7 @@ class WindConfig(EnvConfig):
     family: str = "Wind"
     max_rollouts_per_task: int = option(1, "k: episodes of one task in a trial", low=1)
     max_episode_steps: int = option(75, "H: environment steps in an episode", low=1)
-    radius: float = option(0.03, "how near to the goal is in the goal", above=0, high=1)
+    radius: float = option(0.03, "the distance from the goal that counts as in the goal", above=0, high=1)
 
 
 class Wind(TaskFamily):
@@ -60,6 +60,7 @@ class Wind(TaskFamily):
         )
 
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
+        # Uniform in the square of all winds.
         return STRONGEST * (2.0 * split_uniforms(rng, (n, 2), split) - 1.0)
 
     def make_shard(self, num_slots: int, threads: int = 1) -> WindShard:
@@ -68,6 +69,7 @@ class Wind(TaskFamily):
     def oracle_action(
         self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]
     ) -> NDArray[np.float32]:
+        # The oracle knows the wind, so it can compensate it in every step.
         return towards(np.array(GOAL), obs, drift=task)
 
 
@@ -80,16 +82,17 @@ class WindShard(PlaneShard):
     def goal_and_drift(
         self, tasks: NDArray[np.float64], seeds: NDArray[np.uint64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        # The goal is the same for all tasks; the task is the drift.
         return np.broadcast_to(GOAL, tasks.shape), tasks
 
     def reward(self, distance: NDArray[np.float64], inside: NDArray[np.bool_]) -> NDArray[Any]:
+        # 1 in the goal, else 0.
         return inside
 
 
 def published_winds() -> NDArray[np.float64]:
-    """[60, 2] the winds that the published results were made with: numpy's legacy stream of seed 1337, x and
-    y in turn.
+    """[60, 2] the winds of the published results: numpy's legacy stream of seed 1337, x and y in turn.
 
-    Which 40 of them were trained on was drawn anew by every published run.
+    Every published run drew anew which 40 of them it trained on.
     """
     return np.random.RandomState(1337).uniform(-STRONGEST, STRONGEST, (60, 2))
