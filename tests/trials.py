@@ -1,6 +1,4 @@
-"""Made-up trials for tests of buffers and policies: every row tells its trial and its place in it, and the
-flags follow the table of the row.
-"""
+"""Made-up trials for tests of buffers and policies: every row shows its trial and its place in it."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ class Kind:
     action_space: ActionSpace
 
     def look(self, numbers: NDArray[np.float32]) -> Obs:
-        """The observation of a row that tells these numbers."""
+        """The observation of a row that shows these numbers."""
         if isinstance(self.obs_space, spaces.Box):
             return _look(self.obs_space, numbers)
         return {
@@ -121,8 +119,9 @@ class Trial:
 def make_trial(
     rng: np.random.Generator, number: int, *, k: int, horizon: int, fall: float = 0.2, scale: float = 1.0
 ) -> Trial:
-    """k episodes; after each step the agent falls with probability `fall`; `scale` shrinks the counting for
-    networks to read.
+    """k episodes; after each step the agent falls with probability `fall`.
+
+    `scale` shrinks the counting, for networks to read. The flags follow the table of envs/base.py.
     """
     rows: list[tuple[Any, ...]] = []
     for episode in range(k):
@@ -188,15 +187,12 @@ def make_rows(num_slots: int, kind: Kind = PLAIN) -> Rows:
 
 def write_obs(obs: Obs, slots: Any, value: Any) -> None:
     """Write one row's observation, or one number into all of it."""
-    for key, part in obs.items() if isinstance(obs, dict) else [("", obs)]:
-        one = value[key] if isinstance(value, dict) else value
-        part[slots] = (
-            one
-            if isinstance(one, np.ndarray)
-            else min(one, 1 if key == MASK_KEY else 255)
-            if part.dtype.kind in "iu"
-            else one
-        )
+    parts = obs if isinstance(obs, dict) else {"": obs}
+    for key, part in parts.items():
+        number = value[key] if isinstance(value, dict) else value
+        if part.dtype.kind in "iu" and not isinstance(number, np.ndarray):
+            number = min(number, 1 if key == MASK_KEY else 255)
+        part[slots] = number
 
 
 Policy = Callable[[Rows, NDArray[np.int64], NDArray[np.int64]], NDArray[Any]]
@@ -206,11 +202,10 @@ Policy = Callable[[Rows, NDArray[np.int64], NDArray[np.int64]], NDArray[Any]]
 def play(
     replay: Replay, trials: list[Trial], *, num_slots: int, policy: Policy | None = None, kind: Kind = PLAIN
 ) -> None:
-    """A wave: a free slot takes the next trial, so that trials start staggered; slots without one hold
-    rubbish.
+    """A wave: a free slot takes the next trial, so that trials start staggered.
 
-    With a `policy` its actions are what is recorded (and what the next rows tell); otherwise those of the
-    trials.
+    Slots without a trial hold rubbish. With a `policy` its actions are recorded (and are the previous actions
+    of the next rows); otherwise those of the trials.
     """
     rows = make_rows(num_slots, kind)
     replay.reserve(len(trials))
@@ -218,10 +213,9 @@ def play(
     actions = np.zeros_like(rows.prev_action)
     while True:
         for slot in range(num_slots):
-            over = trial[slot] < 0 or time[slot] == len(trials[trial[slot]]) - 1
-            trial[slot], time[slot] = (
-                ((waiting.pop(0) if waiting else -1), 0) if over else (trial[slot], time[slot] + 1)
-            )
+            time[slot] += 1
+            if trial[slot] < 0 or time[slot] == len(trials[trial[slot]]):
+                trial[slot], time[slot] = waiting.pop(0) if waiting else -1, 0
         slots = np.flatnonzero(trial >= 0)
         if not len(slots):
             break
