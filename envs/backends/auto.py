@@ -18,8 +18,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from envs.async_shard import AsyncShard
-from envs.backends.base import BackendConfig, BackendError, Block, Commands
-from envs.backends.faults import shorten
+from envs.backends.base import BackendConfig, BackendError, Block, Commands, shorten
 from envs.backends.shard_host import ShardHost
 from envs.backends.workers.isolation import inside_worker
 from envs.backends.workers.process import ProcessBackend
@@ -75,7 +74,7 @@ def choose_backend(
     num_groups: int = 1,
     act: Callable[[], object] | None = None,
 ) -> BackendChoice:
-    """Choose what steps `num_slots` slots fastest, beside a policy that `act` calls once; obey what is given."""
+    """Choose what steps the slots fastest, beside a policy that `act` calls once; what is given is obeyed."""
     most_workers, cores = num_slots // num_groups, available_cores()
 
     # A backend that is given by name needs no measurement, but for the number of threads.
@@ -164,7 +163,7 @@ def _auto_choice(config: BackendConfig, name: str, workers: int, reason: str) ->
 def _choice_without_costs(
     error: Exception, config: BackendConfig, given: int | None, workers: int
 ) -> BackendChoice:
-    """Choose where nothing could be measured: worker processes if they are possible, since they contain faults."""
+    """Choose where nothing could be measured: worker processes, if there can be any: they contain faults."""
     if config.name == "thread":
         return BackendChoice(config, workers, "")
     why = shorten(str(error).splitlines()[0], 300)
@@ -339,7 +338,7 @@ def _measure_steps(family: TaskFamily, num_slots: int, threads: int) -> tuple[Se
 
 
 def seconds_of(call: Callable[[], object]) -> Seconds:
-    """Measure a call: the median of a moment of calls, or the first one if that takes longer than the moment."""
+    """Measure a call: the median of a moment of calls, or the first one if that takes longer."""
     first = _measure_once(call)
     if first.wall > MOMENT_S:
         return first
@@ -357,6 +356,4 @@ def _measure_once(call: Callable[[], object]) -> Seconds:
 
 
 def _duration_text(seconds: float) -> str:
-    if seconds >= 1e-3:
-        return f"{seconds * 1e3:.1f} ms"
-    return f"{seconds * 1e6:.0f} us"
+    return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} us"

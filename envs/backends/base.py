@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import Rows, TaskFamily
+from envs.base import Rows, SlotError, TaskFamily
 from envs.layout import Layout
 from utils.options import option
 
@@ -144,7 +145,7 @@ class Fault:
 
 
 class BackendError(RuntimeError):
-    """The backend could not be started: one sentence for the user, and the worker's traceback if there is one."""
+    """The backend could not be started: one sentence for the user, and the traceback if there is one."""
 
 
 class Backend(ABC):
@@ -237,3 +238,60 @@ def cut_blocks(blocks: Sequence[Block], start: int, stop: int) -> list[Block]:
     """Return the blocks of slots start..stop."""
     cut = [Block(block.factory, max(block.start, start), min(block.stop, stop)) for block in blocks]
     return [block for block in cut if block.start < block.stop]
+
+
+# -- faults in words -----------------------------------------------------------------------------------------
+
+MESSAGE_LIMIT = 8_000
+"""The most characters of an error's message that a fault holds."""
+TRACE_LIMIT = 24_000
+"""The most characters of a traceback that a fault holds."""
+
+
+def shorten(text: str, length: int) -> str:
+    """Return the text, without its middle if it is longer than `length` characters."""
+    if len(text) <= length:
+        return text
+    half = length // 2
+    return f"{text[:half]}\n... {len(text) - length} characters left out ...\n{text[-half:]}"
+
+
+def fault_of_error(
+    error: BaseException, slots: tuple[int, ...], lost: tuple[int, ...], first_slot: int = 0
+) -> Fault:
+    """Return the fault of an environment that raised in our own process while it ran these slots.
+
+    A `SlotError` counts slots from `first_slot`. The fault does not store the error, whose frames hold the
+    environment.
+    """
+    # A TracebackException gives a text even for errors whose own __str__ fails.
+    report = traceback.TracebackException.from_exception(error)
+    culprit = error.slot + first_slot if isinstance(error, SlotError) else None
+    culprits = (culprit,) if culprit in slots else slots
+    return Fault(
+        culprits,
+        f"raised {type(error).__name__}: {shorten(str(report), MESSAGE_LIMIT)}",
+        shorten("".join(report.format()), TRACE_LIMIT),
+        lost,
+    )
+
+
+def construction_error(faults: Sequence[Fault]) -> BackendError:
+    """Return the error that names each failure to build once, with its slots and its first traceback."""
+    lines: list[str] = []
+    for sentence in dict.fromkeys(fault.sentence for fault in faults):
+        alike = [fault for fault in faults if fault.sentence == sentence]
+        slots = sorted({slot for fault in alike for slot in fault.slots})
+        where = f"slot {slots[0]}" if len(slots) == 1 else f"slots {slots[0]} to {slots[-1]}"
+        lines.append(f"The environments of {where} could not be built: {sentence}")
+        if alike[0].traceback:
+            lines.append(alike[0].traceback.rstrip())
+    return BackendError("\n".join(lines))
+
+
+def render_error(slot: int, fault: Fault, *, lost: bool) -> RuntimeError:
+    """Return the error that says why there is no picture; `lost` if the environment is gone."""
+    sentence = f"The picture of slot {slot} could not be drawn: the environment {fault.sentence}"
+    if lost:
+        sentence += " (It is built anew at the next step or reset, unless on_fault=raise.)"
+    return RuntimeError(f"{sentence}\n{fault.traceback}".rstrip())

@@ -11,8 +11,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import Backend, BackendConfig, Block, Commands, Fault, segments_of
-from envs.backends.faults import construction_error, fault_of_error, render_error
+from envs.backends.base import (
+    Backend,
+    BackendConfig,
+    Block,
+    Commands,
+    Fault,
+    construction_error,
+    fault_of_error,
+    render_error,
+    segments_of,
+)
 from envs.backends.shard_host import ShardHost
 from envs.layout import Layout
 from utils.machine import available_cores

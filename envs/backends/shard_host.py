@@ -1,8 +1,7 @@
 """A shard host: the shards of some blocks, stepped one after the other; the inside of every backend.
 
-Three numberings of slots meet here. The host's caller counts slots as the rows and the commands that it gives.
-A shard counts its own slots from 0. `first_slot` is what slot 0 of the caller is called in the whole manager;
-it is used in messages only.
+Three numberings of slots meet here. The host's caller counts slots as its rows and commands do. A shard
+counts its own slots from 0. `first_slot` is what the manager calls the caller's slot 0, for messages only.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ class ShardHost:
                 raise SlotError(int(bad_slots[0]), f"the {name} is not finite (in float32): {numbers}")
 
     def _parts_of(self, slots: NDArray[np.int64]) -> Iterator[tuple[int, Shard, slice]]:
-        """Yield (first slot, shard, its part of `slots`) for every shard that has some of the sorted slots."""
+        """Yield (first slot, shard, its part of `slots`) for every shard that has some of them."""
         if len(self._placed) == 1:
             yield self._placed[0].start, self._placed[0].shard, slice(None)
             return
@@ -152,6 +151,6 @@ class ShardHost:
 def _squares_are_finite(values: NDArray[Any]) -> bool:
     """Return whether the sum of squares is below the limit, which implies that every value is.
 
-    It takes a quarter of the time that testing each value takes. A large sum proves nothing: test each then.
+    It takes a quarter of the time that testing each value takes. A large sum proves nothing.
     """
     return values.size <= FEW and values.itemsize >= 4 and bool(np.vdot(values, values) <= FLOAT32_MAX)

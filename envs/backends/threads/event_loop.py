@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import select
 import selectors
-import sys
 import threading
-import traceback
 from collections.abc import Coroutine, Sequence
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -16,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import BackendConfig, Block, Fault, cut_blocks
-from envs.backends.threads.local import LocalBackend, stack_text
-from envs.backends.threads.local_host import LocalHost, Order, OrderKind
-from envs.backends.threads.mailbox import Letter, Mailbox
+from envs.backends.threads.local import LocalBackend, stack_of_thread, stack_text
+from envs.backends.threads.local_host import Letter, LocalHost, Mailbox, Order, OrderKind
 from envs.layout import Layout
 
 # Imported when the first loop is made: else the worker processes of every backend would pay for asyncio.
@@ -107,13 +104,6 @@ class _LoopThread:
         current = self._asyncio.current_task(self.loop)
         return next((host for host, task in list(self._tasks.items()) if task is current), None)
 
-    def stack(self) -> str:
-        """Return the stack of the thread as text."""
-        frame = sys._current_frames().get(self.thread.ident or 0)
-        if frame is None:
-            return ""
-        return stack_text(list(traceback.walk_stack(frame))[::-1])
-
     def ask_to_stop(self) -> None:
         self.loop.call_soon_threadsafe(self._end)
 
@@ -151,7 +141,7 @@ class _LoopThread:
                 picture = host.render(int(slots[0]))
         except GeneratorExit:
             raise  # the coroutine is thrown away with its loop
-        except BaseException as error:  # noqa: BLE001 - it becomes a fault; sys.exit() too, which would end the loop
+        except BaseException as error:  # noqa: BLE001 - sys.exit() would end the loop
             fault = host.fault(error, slots)
             if host.abandoned and isinstance(error, self._asyncio.CancelledError):
                 await self._close(host)  # `cancel` has ended it
@@ -267,6 +257,6 @@ class AsyncioBackend(LocalBackend):
         slots = tuple(late.tolist()) if culprit is None else culprit.slots
         all_slots = tuple(range(len(self._hosts)))
         sentence = f"stopped the event loop and gave no answer within {timeout:g} s"
-        self._mark_lost(self._hosts, Fault(slots, sentence, loop.stack(), all_slots))
+        self._mark_lost(self._hosts, Fault(slots, sentence, stack_of_thread(loop.thread), all_slots))
         loop.ask_to_stop()
         self._loops[0] = _LoopThread(self._mail)

@@ -1,7 +1,7 @@
 """What the backends that stay in this process share: orders to hosts, letters from them, one way to wait.
 
-Environments live in hosts (local_host.py) and threads work in the hosts. The trainer posts orders, and each
-host answers by a letter (mailbox.py). What becomes of an environment that raises or hangs:
+Environments live in hosts, and threads work in the hosts. The trainer posts orders, and each host answers by
+a letter into one mailbox (local_host.py). What becomes of an environment that raises or hangs:
   1. its letter brings the fault, or no letter comes until the deadline: then `_cut_off` makes the fault;
   2. `_mark_lost` abandons the host: its late letters are dropped, and its private rows are never read;
   3. `wait` returns the fault; the manager decides what follows, and calls `restore`;
@@ -11,6 +11,7 @@ host answers by a letter (mailbox.py). What becomes of an environment that raise
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 import traceback
@@ -22,10 +23,26 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import Backend, BackendConfig, Block, Commands, Fault
-from envs.backends.faults import TRACE_LIMIT, construction_error, render_error, shorten
-from envs.backends.threads.local_host import LocalHost, Order, OrderKind, PrivateRows, grouped_by_rows
-from envs.backends.threads.mailbox import Letter, Mailbox
+from envs.backends.base import (
+    TRACE_LIMIT,
+    Backend,
+    BackendConfig,
+    Block,
+    Commands,
+    Fault,
+    construction_error,
+    render_error,
+    shorten,
+)
+from envs.backends.threads.local_host import (
+    Letter,
+    LocalHost,
+    Mailbox,
+    Order,
+    OrderKind,
+    PrivateRows,
+    grouped_by_rows,
+)
 from envs.layout import Layout
 
 _log = logging.getLogger(__name__)
@@ -156,7 +173,7 @@ class LocalBackend(Backend):
     def _wait_for_answers(
         self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None
     ) -> tuple[NDArray[np.int64], list[Fault]]:
-        """Wait until all of these slots, or `min_ready`, are answered or lost: (those answered, the faults)."""
+        """Wait until all of these slots, or `min_ready`, are answered or lost: (answered ones, faults)."""
         self._check_open()
         deadline = time.monotonic() + timeout
         may_lag = 0 if min_ready is None else max(0, len(slots) - min_ready)
@@ -206,7 +223,7 @@ class LocalBackend(Backend):
             private_rows.deliver(slots)
 
     def _mark_lost(self, hosts: Sequence[LocalHost], fault: Fault) -> None:
-        """Note that all environments of these hosts are gone: nothing that comes from them counts any more."""
+        """Note that all environments of these hosts are gone: nothing that they send counts any more."""
         for host in hosts:
             host.abandoned = True
             self._faults[host.number] = fault
@@ -230,6 +247,12 @@ class LocalBackend(Backend):
     def _check_open(self) -> None:
         if self.closing or not self._finalizer.alive:
             raise RuntimeError("The manager is closed.")
+
+
+def stack_of_thread(thread: threading.Thread) -> str:
+    """Return where a thread is, as text; empty if it has ended."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return "" if frame is None else stack_text(list(traceback.walk_stack(frame))[::-1])
 
 
 def stack_text(frames: Sequence[tuple[Any, int]]) -> str:

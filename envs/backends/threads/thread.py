@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-import traceback
 from collections.abc import Sequence
 from queue import SimpleQueue
 
@@ -12,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import BackendConfig, Block, Fault, segments_of
-from envs.backends.threads.local import LocalBackend, stack_text
-from envs.backends.threads.local_host import LocalHost, Order, OrderKind
-from envs.backends.threads.mailbox import Letter, Mailbox
+from envs.backends.threads.local import LocalBackend, stack_of_thread
+from envs.backends.threads.local_host import Letter, LocalHost, Mailbox, Order, OrderKind
 from envs.layout import Layout
 from utils.machine import available_cores
 
@@ -37,13 +34,6 @@ class _WorkerThread:
 
     def ask_to_stop(self) -> None:
         self.orders.put(None)
-
-    def stack(self) -> str:
-        """Return the stack of the thread as text."""
-        frame = sys._current_frames().get(self.thread.ident or 0)
-        if frame is None:
-            return ""
-        return stack_text(list(traceback.walk_stack(frame))[::-1])
 
     def _work(self, mail: Mailbox) -> None:
         """Carry out orders until there are no more; then close what is left."""
@@ -75,7 +65,7 @@ def _execute(kind: OrderKind, host: LocalHost, slots: NDArray[np.int64], sequenc
             host.build()
         else:
             return Letter(host, slots, sequence, kind, picture=host.render(int(slots[0])))
-    except BaseException as error:  # noqa: BLE001 - it becomes a fault; sys.exit() too, which would end this thread
+    except BaseException as error:  # noqa: BLE001 - sys.exit() would end this thread
         return Letter(host, slots, sequence, kind, host.fault(error, slots))
     return Letter(host, slots, sequence, kind)
 
@@ -126,6 +116,8 @@ class ThreadBackend(LocalBackend):
             running = worker.running_slots
             culprits = late[np.isin(late, lost)] if running is None else running
             sentence = f"gave no answer within {timeout:g} s"
-            self._mark_lost(hosts, Fault(tuple(culprits.tolist()), sentence, worker.stack(), lost))
+            self._mark_lost(
+                hosts, Fault(tuple(culprits.tolist()), sentence, stack_of_thread(worker.thread), lost)
+            )
             worker.ask_to_stop()
             self._workers[number] = _WorkerThread(number, self._mail)

@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import Fault, Segment
-from envs.backends.workers.answers import read_error, read_picture
 from envs.backends.workers.isolation import kill_group
 from envs.backends.workers.launch import Child, close_pipes
 from envs.backends.workers.messages import (
@@ -36,6 +35,8 @@ from envs.backends.workers.messages import (
     MessageKind,
     MessageReader,
     Status,
+    read_error,
+    read_picture,
     token_of,
 )
 from envs.backends.workers.transport import RowTransport
@@ -211,7 +212,7 @@ class WorkerHandle:
             self._waiting_since = time.monotonic()
 
     def _accept_error(self, request: Request, body: bytes | bytearray) -> None:
-        """Take an error of an environment: all of the worker's are lost, unless it failed to draw a picture."""
+        """Take an error: all environments are lost with it, unless one failed to draw a picture only."""
         error = read_error(body)
         asked = slot_numbers(request.slots)
         culprits = (error.slot,) if error.slot in asked else asked
@@ -306,9 +307,8 @@ class WorkerHandle:
                 break
             text += more
         _, found, stack = text.partition(b"Stack (most recent call first):\n")
-        if not found:
-            return ""
-        return f"It was stopped here (most recent call first):\n{stack.decode(errors='replace')}"
+        where = f"It was stopped here (most recent call first):\n{stack.decode(errors='replace')}"
+        return where if found else ""
 
     def _describe_end(self) -> str:
         """Return how the process ended: its exit code, its signal, or that it only closed its pipes."""

@@ -1,4 +1,4 @@
-"""How worker processes are started: the start method, the limits, what a child inherits, and its two pipes."""
+"""How worker processes are started: start method, limits, what a child inherits, and its two pipes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
@@ -17,7 +17,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 
@@ -33,7 +33,7 @@ SPARE_FILES = 24
 RUN_FILES = 12
 """Files that a run opens after its config is checked: its record, its memory, the pipes of the helpers."""
 HELPERS = 3
-"""The forkserver, the resource tracker, and the thread that watches the forkserver while workers are started."""
+"""The forkserver, the resource tracker, and the thread that watches the forkserver while workers start."""
 START_WAIT_S = 120.0
 """The least time that the forkserver has to import the project and to fork every worker."""
 ROOT = str(Path(__file__).resolve().parents[3])
@@ -87,56 +87,49 @@ def check_startable(num_workers: int, *, twice: bool = False) -> None:
         raise BackendError(
             "This is a daemonic child process, which cannot start worker processes: use backend=serial here."
         )
-    workers = f"{num_workers} worker processes"
-    if twice:
-        workers += f" to train and {num_workers} to evaluate"
-    sets = 2 if twice else 1
-    used_files = len(os.listdir("/dev/fd")) + SPARE_FILES
-    if twice:
-        used_files += RUN_FILES
-    open_files = _Limit("open files", "-n", resource.RLIMIT_NOFILE)
-    _check_limit(open_files, used_files, num_workers, FILES_PER_WORKER * sets, workers)
-    processes = _Limit("processes", "-u", resource.RLIMIT_NPROC)
-    if (
-        os.geteuid() != 0 and processes.allowed() != resource.RLIM_INFINITY
-    ):  # root may start as many as it likes
-        _check_limit(processes, _tasks_of(os.getuid()) + HELPERS, num_workers, sets, workers)
+    # Two sets of workers open files for what the run opens in between, too.
+    sets, run_files = (2, RUN_FILES) if twice else (1, 0)
+    used_files = len(os.listdir("/dev/fd")) + SPARE_FILES + run_files
+    _check_limit(
+        "open files", "-n", resource.RLIMIT_NOFILE, num_workers, sets, FILES_PER_WORKER, lambda: used_files
+    )
+    if os.geteuid() != 0:  # root may start as many processes as it likes
+        _check_limit("processes", "-u", resource.RLIMIT_NPROC, num_workers, sets, 1, _used_processes)
 
 
-class _Limit(NamedTuple):
-    """A limit of the system on what a process, or a user, may have."""
+def _check_limit(
+    what: str, flag: str, limit: int, num_workers: int, sets: int, per_worker: int, used: Callable[[], int]
+) -> None:
+    """Refuse `sets` times so many workers if they would need more than the system allows.
 
-    name: str
-    flag: str
-    """The option of `ulimit` that raises it."""
-    number: int
-
-    def allowed(self) -> int:
-        """Return the limit that holds now."""
-        return resource.getrlimit(self.number)[0]
-
-
-def _check_limit(limit: _Limit, used: int, num_workers: int, per_worker: int, workers: str) -> None:
-    """Refuse workers that would need more than the limit allows; `workers` names them in the message."""
-    allowed = limit.allowed()
-    needed = used + per_worker * num_workers
-    if allowed == resource.RLIM_INFINITY or needed <= allowed:
+    `flag` is the option of `ulimit` that raises the limit.
+    """
+    allowed = resource.getrlimit(limit)[0]
+    if allowed == resource.RLIM_INFINITY:
         return
-    fewer = (allowed - used) // per_worker
+    used_now, each = used(), sets * per_worker
+    needed = used_now + each * num_workers
+    if needed <= allowed:
+        return
+    workers = f"{num_workers} worker processes"
+    if sets == 2:
+        workers += f" to train and {num_workers} to evaluate"
+    fewer = (allowed - used_now) // each
     if fewer >= 1:
         instead = f"use fewer workers (num_parallel_workers={fewer})"
     else:
         instead = "step in this process (backend=serial)"
     raise BackendError(
-        f"{workers} need {needed} {limit.name}, but only {allowed} are allowed: "
-        f"run `ulimit {limit.flag} {needed}` before, or {instead}."
+        f"{workers} need {needed} {what}, but only {allowed} are allowed: "
+        f"run `ulimit {flag} {needed}` before, or {instead}."
     )
 
 
-def _tasks_of(user: int) -> int:
-    """Return the number of threads of a user's processes, which is what the limit on processes counts."""
+def _used_processes() -> int:
+    """Return what the limit on processes counts, the threads of the user's processes, and our helpers."""
     infos = [process.info for process in psutil.process_iter(["uids", "num_threads"])]
-    return sum(info["num_threads"] or 0 for info in infos if info["uids"] and info["uids"].real == user)
+    own = [info for info in infos if info["uids"] and info["uids"].real == os.getuid()]
+    return sum(info["num_threads"] or 0 for info in own) + HELPERS
 
 
 def check_memory(num_bytes: int, num_slots: int) -> None:
@@ -292,7 +285,7 @@ def _end_server() -> None:
 
 @contextmanager
 def _inheritable_environment() -> Iterator[None]:
-    """Set the environment variables of a new process: no secrets, one thread per library, this project's path."""
+    """Set the variables of a new process: no secrets, one thread per library, and this project's path."""
     before = dict(os.environ)
     for name in isolation.secret_variables():
         del os.environ[name]

@@ -1,26 +1,38 @@
 """The messages between trainer and workers: a header of fixed size, then raw bytes.
 
-They are read however a pipe cuts them into pieces. What the raw bytes hold is in `transport.py` (actions and
-rows) and in `answers.py` (errors and pictures).
+They are read however a pipe cuts them into pieces. How actions and rows become bytes is in transport.py, how
+errors and pictures do is at the end of this file. The trainer checks every byte, since an environment may
+have written into the pipe; and it never unpickles what a worker wrote, since unpickling runs code.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import struct
+import traceback
 from enum import IntEnum
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.backends.base import shorten
+from envs.base import SlotError
 
 REQUEST = struct.Struct("<QIIIIQ")
-"""Token, kind, segment (as its worker counts them), slots to step, slots to reset, number of bytes that follow.
+"""Token, kind, segment (as its worker counts), slots to step, slots to reset, number of bytes that follow.
 
 A RUN is followed by the slots to step and then those to reset as int64, the actions, the tasks and the seeds
 of the resets. A BUILD is followed by a pickled blueprint.
 """
 REPLY = struct.Struct("<QIQ")
-"""Token of the request, status, number of bytes that follow: rows, the JSON text of an error, or a picture."""
+"""Token of the request, status, number of bytes that follow: rows, an error as JSON text, or a picture."""
 SHAPE = struct.Struct("<III")
 """Height, width and channels, before the bytes of a picture."""
+LINE_LIMIT = 4_000
+"""The most characters of one entry of a traceback."""
 CHUNK = 1 << 16
 """What one read asks for.
 
@@ -129,3 +141,68 @@ def write_whole(descriptor: int, data: bytes) -> None:
     written = os.write(descriptor, data)
     while written < len(data):
         written += os.write(descriptor, memoryview(data)[written:])
+
+
+# -- what replies carry besides rows -------------------------------------------------------------------------
+
+
+class ErrorReport(NamedTuple):
+    """An error that an environment raised in a worker."""
+
+    type_name: str
+    message: str
+    traceback: str
+    slot: int | None
+    """The slot that the error names, if it names one."""
+
+
+def describe_error(error: BaseException) -> bytes:
+    """Return an error as JSON text of at most `TEXT_LIMIT` bytes."""
+    report = traceback.TracebackException.from_exception(error)
+    message = str(report)
+    lines = [line if len(line) < LINE_LIMIT else f"{line[:LINE_LIMIT]}...\n" for line in report.format()]
+    slot = error.slot if isinstance(error, SlotError) else None
+    # JSON escapes may take several bytes for a character: shorten until the text fits.
+    for length in (24_000, 12_000, 5_000):
+        facts = {
+            "type": type(error).__name__,
+            "message": shorten(message, length // 3),
+            "traceback": shorten("".join(lines), length),
+            "slot": slot,
+        }
+        text = json.dumps(facts, ensure_ascii=False).encode(errors="backslashreplace")
+        if len(text) <= TEXT_LIMIT:
+            return text
+    bare = {"type": type(error).__name__[:100], "message": "", "traceback": "", "slot": slot}
+    return json.dumps(bare).encode()
+
+
+def read_error(body: bytes | bytearray) -> ErrorReport:
+    """Return the error that `describe_error` wrote; a `MalformedMessage` if the bytes are something else."""
+    try:
+        facts = json.loads(bytes(body))
+    except (ValueError, RecursionError) as error:
+        raise MalformedMessage("an error that is no JSON text") from error
+    if not isinstance(facts, dict):
+        raise MalformedMessage("an error that is no JSON object")
+    texts = [facts.get(name) for name in ("type", "message", "traceback")]
+    slot = facts.get("slot")
+    if not all(isinstance(text, str) for text in texts) or not isinstance(slot, int | None):
+        raise MalformedMessage("an error without its facts")
+    return ErrorReport(str(texts[0]), str(texts[1]), str(texts[2]), slot)
+
+
+def pack_picture(pixels: NDArray[np.uint8]) -> bytes:
+    """Return a picture as bytes, with its shape before it."""
+    pixels = np.ascontiguousarray(pixels, np.uint8)
+    return SHAPE.pack(*pixels.shape) + pixels.tobytes()
+
+
+def read_picture(body: bytes | bytearray) -> NDArray[np.uint8]:
+    """Return the picture that `pack_picture` wrote; a `MalformedMessage` if the bytes are something else."""
+    if len(body) < SHAPE.size:
+        raise MalformedMessage("a picture without a shape")
+    shape = SHAPE.unpack_from(body)
+    if not 0 < prod(shape) == len(body) - SHAPE.size:
+        raise MalformedMessage(f"a picture of shape {shape} in {len(body)} bytes")
+    return np.frombuffer(body, np.uint8, offset=SHAPE.size).reshape(shape).copy()

@@ -28,9 +28,9 @@ from envs.backends.base import (
     Commands,
     Fault,
     Segment,
+    render_error,
     segments_of,
 )
-from envs.backends.faults import render_error
 from envs.backends.workers.blueprint import Blueprint, pickled
 from envs.backends.workers.handle import END_WAIT_S, WorkerHandle, milliseconds_until
 from envs.backends.workers.launch import (
@@ -370,7 +370,7 @@ def _construction_report(workers: Sequence[WorkerHandle]) -> str:
 
 
 def _stop_workers(workers: list[WorkerHandle], transport: RowTransport, timeout: float) -> None:
-    """Ask every worker to stop, wait for all until one common deadline, kill the rest, close every descriptor."""
+    """Ask every worker to stop, wait until one common deadline, kill the rest, close every descriptor."""
     deadline = time.monotonic() + timeout
     for worker in workers:
         worker.ask_to_stop()
@@ -378,7 +378,7 @@ def _stop_workers(workers: list[WorkerHandle], transport: RowTransport, timeout:
         for worker in workers:
             worker.release(max(0.0, deadline - time.monotonic()))
     finally:
-        # Also after a second Ctrl-C: else multiprocessing's exit handler would wait for hung workers for ever.
+        # Also after a second Ctrl-C: else multiprocessing's exit handler would wait for hung workers.
         for worker in workers:
             worker.kill()
         for worker in workers:

@@ -63,15 +63,13 @@ class SegmentRoutes:
             if first == last:
                 continue
             segment, worker, worker_segment = self._routes[number]
-            whole = None
-            if last - first == segment.stop - segment.start:
-                whole = slice(segment.start, segment.stop)
+            is_whole = last - first == segment.stop - segment.start
+            whole = slice(segment.start, segment.stop) if is_whole else None
             parts.append(PostedPart(worker, number, worker_segment, slice(first, last), whole))
         return parts
 
 
 def index_of(slots: NDArray[np.int64]) -> Slots:
     """Return the slice that equals these sorted slots if they are consecutive: it indexes much faster."""
-    if slots[-1] - slots[0] == len(slots) - 1:
-        return slice(int(slots[0]), int(slots[-1]) + 1)
-    return slots
+    consecutive = slots[-1] - slots[0] == len(slots) - 1
+    return slice(int(slots[0]), int(slots[-1]) + 1) if consecutive else slots

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.shard_host import ShardHost
-from envs.backends.workers.answers import describe_error, pack_picture
 from envs.backends.workers.blueprint import Blueprint
 from envs.backends.workers.isolation import isolate
 from envs.backends.workers.messages import (
@@ -29,6 +28,8 @@ from envs.backends.workers.messages import (
     MessageKind,
     MessageReader,
     Status,
+    describe_error,
+    pack_picture,
     write_whole,
 )
 
@@ -151,7 +152,7 @@ def serve_requests(descriptors: WorkerDescriptors) -> None:
                     status, answer = _answer(hosts, kind, segment, num_steps, num_resets, body)
             except SystemExit:
                 raise  # ends the worker: the trainer reads its exit code
-            except BaseException as error:  # noqa: BLE001 - an environment may raise anything: it is sent as text
+            except BaseException as error:  # noqa: BLE001 - it is sent to the trainer as text
                 status, answer = Status.RAISED, describe_error(error)
             write_whole(descriptors.replies, REPLY.pack(token, status, len(answer)) + answer)
     finally:

@@ -80,7 +80,7 @@ LIST: dict[str, tuple[str, list[str]]] = {
             RAISE,
             DROP,
             "faults_env::test_an_error_that_is_no_exception_is_named_too",
-            "workers/worker::test_any_error_becomes_bounded_text",
+            "workers/messages::test_any_error_becomes_bounded_text",
         ],
     ),
     "A7": ("sys.exit, os._exit, os.abort", [RESTART, RAISE, DROP, OTHERS]),
@@ -107,7 +107,8 @@ LIST: dict[str, tuple[str, list[str]]] = {
     "A10": (
         "one buffer for all observations",
         [
-            "../interop/gymnasium_shard::test_an_environment_that_uses_one_buffer_does_not_change_what_was_stored"
+            "../interop/gymnasium_shard::"
+            "test_an_environment_that_uses_one_buffer_does_not_change_what_was_stored"
         ],
     ),
     "A11": (
@@ -186,7 +187,7 @@ LIST: dict[str, tuple[str, list[str]]] = {
         [
             "faults_worker::test_a_worker_that_was_stopped_cannot_come_back_as_a_ghost",
             "workers/handle::test_an_answer_of_an_earlier_generation_is_dropped_and_counted",
-            "threads/local::test_what_runs_in_a_host_is_seen_when_it_is_delivered",
+            "threads/local_host::test_what_runs_in_a_host_is_seen_when_it_is_delivered",
             "threads/local::test_the_host_that_takes_a_lost_ones_place_shares_no_array_with_it",
         ],
     ),
@@ -211,7 +212,8 @@ LIST: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "B10": (
-        "a trainer that errs: between send and recv, Ctrl-C, never closing, closing twice, calling from within, two threads",
+        "a trainer that errs: between send and recv, Ctrl-C, never closing, closing twice, "
+        "calling from within, two threads",
         [
             "faults_worker::test_an_error_of_the_trainer_between_send_and_recv_leaves_nothing",
             "faults_worker::test_ctrl_c_within_a_step_closes_everything",

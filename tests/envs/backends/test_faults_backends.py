@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -116,20 +117,20 @@ def test_environments_that_cannot_close_stop_neither_a_restart_nor_the_end(name:
 # -- everything everywhere -----------------------------------------------------------------------------------
 
 
+def methods_of(name: str) -> list[StartMethod]:
+    """The start methods by which a backend's workers can be started."""
+    if name not in PROCESSES:
+        return [StartMethod.auto]
+    return [method for method in StartMethod if method is not StartMethod.auto]
+
+
 def cells() -> Iterator[Any]:
     """Every fault at every place, on every backend with every start method."""
-    for name in BACKENDS:
-        for method in (
-            [method for method in StartMethod if method is not StartMethod.auto]
-            if name in PROCESSES
-            else [StartMethod.auto]
-        ):
-            for fault in (*RAISING, *DEADLY, "late"):
-                for where in ("step", "reset"):
-                    if applies(fault, name):
-                        yield pytest.param(
-                            name, method, fault, where, id=f"{name}-{method.name}-{fault}-{where}"
-                        )
+    faults = (*RAISING, *DEADLY, "late")
+    for name, fault, where in product(BACKENDS, faults, ("step", "reset")):
+        if applies(fault, name):
+            for method in methods_of(name):
+                yield pytest.param(name, method, fault, where, id=f"{name}-{method.name}-{fault}-{where}")
 
 
 @pytest.mark.faults_full

@@ -75,7 +75,7 @@ CASES = [
 
 
 def check_text(text: str, case: Case) -> None:
-    """The message says which slot was doing what, what went wrong, and where in the code; in bounded length."""
+    """The message says which slot did what, what went wrong, and where in the code, in bounded length."""
     assert case.said in text and re.search(PLACE, text)
     assert ("in go_wrong" in text) == case.traced
     assert len(text) < 100_000
@@ -169,7 +169,7 @@ def test_an_error_that_is_no_exception_is_named_too(tmp_path: Path, caplog: pyte
     assert "raised FinalError: the end" in caplog.text
 
 
-# -- A8 to A10, A14: third-party environments (the whole list is in tests/envs/interop/test_gymnasium_shard.py) -----
+# -- A8 to A10, A14: third-party environments (the whole list: ../interop/test_gymnasium_shard.py) -----------
 
 
 BAD: dict[str, Any] = {
@@ -188,7 +188,7 @@ def test_a_bad_row_of_a_third_party_environment_is_stepped_again_and_never_seen(
     bad, folder = BAD[name], str(tmp_path)
 
     def change(result: Any) -> Any:
-        from tests.toys import one_more
+        from tests.toys_faulty import one_more
 
         return bad(result) if result[4].get("t") == 3 and one_more(folder, "failure", 2) else result
 

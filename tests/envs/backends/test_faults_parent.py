@@ -35,7 +35,8 @@ End = Callable[[subprocess.Popen[str], int], None]
 
 
 EVERY_STATE = """
-families = [FaultyFamily(fault=fault, at=1) for fault in ("busy", "sleep", "hold_gil")] + [FaultyFamily(where="nowhere")] * 2
+families = [FaultyFamily(fault=fault, at=1) for fault in ("busy", "sleep", "hold_gil")]
+families += [FaultyFamily(where="nowhere")] * 2
 factories = [lambda family=family: family for family in families]
 config = BackendConfig(name="process", start_method=StartMethod[sys.argv[1]], close_timeout_s=0.3)
 def fail(*_):
@@ -169,7 +170,7 @@ def limited(which: int, allowed: int) -> Iterator[None]:
 def test_memory_for_the_rows_that_cannot_be_had_is_one_error_before_any_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The limit on files is one that the kernel keeps for memory without a name, too: as a full disk would."""
+    """The kernel keeps the limit on files for memory without a name, too: it acts as a full disk would."""
     monkeypatch.setattr("envs.backends.workers.process.start_children", None)
     before = len(os.listdir("/dev/fd"))
     with (

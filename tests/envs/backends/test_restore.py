@@ -88,7 +88,7 @@ class Slots:
 
 
 def kill(pid: int) -> None:
-    """And wait until it is dead: on a busy machine it could otherwise still answer some of what comes next."""
+    """And wait until it is dead: on a busy machine it could otherwise still answer the next requests."""
     process = os.pidfd_open(pid)
     os.kill(pid, signal.SIGKILL)
     assert select.select([process], [], [], 20.0)[0]
@@ -278,7 +278,7 @@ def test_a_picture_that_cannot_be_drawn_leaves_the_worker_as_it_was(kind: Kind) 
         before = list(slots.backend.processes())
         with pytest.raises(
             RuntimeError,
-            match="picture of slot 3 could not be drawn: the environment raised ValueError: the toy is broken",
+            match="picture of slot 3 could not be drawn: the environment raised ValueError: the toy",
         ):
             slots.backend.render(3, 20.0)
         slots.go()

@@ -70,7 +70,7 @@ class DoingShard(CountingShard):
 
 
 class DoingFamily(CountingFamily):
-    """A counting family that does something in its worker; it cannot be built while the file `broken` exists."""
+    """A counting family that does something in its worker; unbuildable while the file `broken` exists."""
 
     def __init__(self, do: Callable[[], None], broken: str = "") -> None:
         super().__init__(CountingConfig(falls=False))

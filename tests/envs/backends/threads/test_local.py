@@ -1,4 +1,4 @@
-"""What the thread and the asyncio backend promise alike, and the pieces that they are made of."""
+"""What the thread and the asyncio backend promise alike."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from envs.backends.base import BackendError, Block, Commands
+from envs.backends.base import BackendError
 from envs.backends.threads.local import LocalBackend
-from envs.backends.threads.local_host import LocalHost, OrderKind, PrivateRows
-from envs.backends.threads.mailbox import Letter, Mailbox
-from envs.base import SlotError
-from envs.layout import Layout
+from envs.base import SlotError, arrays_of
 from tests.toys import CountingConfig, CountingFamily, DictCountingFamily
 from tests.toys_async import AsyncCountingFamily, Driver, Gate, Hook, HookedFamily, raising
 from tests.toys_faulty import SpeechlessError, UnpicklableError
@@ -55,7 +52,7 @@ def quiet(where: str, t: int, task: float) -> None:
 
 
 def rows_of(name: str, family: CountingFamily, workers: int, groups: int) -> list[bytes]:
-    """The rows of thirty rounds, in which groups are posted apart and slots start again at different times."""
+    """The rows of thirty rounds, with groups posted apart and slots that start again at different times."""
     rng, streams = np.random.default_rng(3), []
     with Driver(name, family, 7, workers=workers, groups=groups) as driver:
         driver.reset()
@@ -69,13 +66,8 @@ def rows_of(name: str, family: CountingFamily, workers: int, groups: int) -> lis
             for part in parts:
                 assert driver.backend.wait(part, 60.0)[0].tolist() == part.tolist()
             rows = driver.backend.rows
-            obs = list(rows.obs.values()) if isinstance(rows.obs, dict) else [rows.obs]
-            streams.append(
-                b"".join(
-                    array.tobytes()
-                    for array in (*obs, rows.reward, rows.terminated, rows.truncated, rows.info)
-                )
-            )
+            arrays = (*arrays_of(rows.obs), rows.reward, rows.terminated, rows.truncated, rows.info)
+            streams.append(b"".join(array.tobytes() for array in arrays))
     return streams
 
 
@@ -103,7 +95,8 @@ def test_commands_belong_to_the_caller_again_after_the_post(kind: tuple[str, boo
         driver.commands.reset[:] = True
         gate.opened.set()
         assert driver.backend.wait(driver.slots, 60.0)[1] == []
-        assert driver.backend.rows.obs[:, 4].tolist() == [0.5] * SLOTS  # pyright: ignore[reportCallIssue, reportArgumentType]
+        (obs,) = arrays_of(driver.backend.rows.obs)
+        assert obs[:, 4].tolist() == [0.5] * SLOTS
 
 
 def test_one_slot_that_raises_loses_its_host_and_nothing_else(kind: tuple[str, bool]) -> None:
@@ -287,7 +280,8 @@ def hook(where, t, task):
     if where == "step":
         entered.set()
         threading.Event().wait()
-driver = Driver("{kind[0]}", HookedFamily(hook, coroutines={kind[1]}), 2, workers={workers}, close_timeout_s=0.1)
+family = HookedFamily(hook, coroutines={kind[1]})
+driver = Driver("{kind[0]}", family, 2, workers={workers}, close_timeout_s=0.1)
 driver.reset()
 print(driver.call(timeout=0.1)[1][0].sentence)
 driver.backend.restore(driver.slots, 60.0)
@@ -302,35 +296,6 @@ print("ends")
     )
     assert "gave no answer within 0.1 s" in done.stdout and done.stdout.endswith("ends\n")
     assert "left behind" in done.stderr and "Traceback" not in done.stderr
-
-
-# -- the pieces ----------------------------------------------------------------------------------------------
-
-
-def test_what_runs_in_a_host_is_seen_when_it_is_delivered() -> None:
-    family = CountingFamily()
-    layout = Layout(family.spec, with_flag=True)
-    public = layout.allocate(4)
-    private_rows = PrivateRows(layout, public, 0, 4)
-    first, second = (
-        LocalHost(0, [Block(lambda: family, 0, 1)], private_rows, 1),
-        LocalHost(1, [Block(lambda: family, 1, 3)], private_rows, 1),
-    )
-    commands = Commands.empty(public)
-    commands.reset[:], commands.task[:] = True, 7.0
-    private_rows.load(np.array([0, 1, 2]), commands)
-    commands.task[:] = 8.0
-    for host in (first, second):
-        host.build()
-        host.run(np.array(host.slots))
-    assert isinstance(public.obs, np.ndarray)
-    assert not public.obs.any()
-    private_rows.deliver(np.array([2]))
-    assert public.obs[:, 0].tolist() == [0.0, 0.0, 7.0, 0.0]
-    private_rows.deliver(np.array([0, 1, 2]))
-    assert public.obs[:, 0].tolist() == [7.0, 7.0, 7.0, 0.0]
-    first.close()
-    second.close()
 
 
 def test_the_host_that_takes_a_lost_ones_place_shares_no_array_with_it(kind: tuple[str, bool]) -> None:
@@ -352,18 +317,3 @@ def test_the_host_that_takes_a_lost_ones_place_shares_no_array_with_it(kind: tup
         assert not any(np.shares_memory(before, after) for before, after in pairs)
         driver.reset()
         assert driver.call() == (driver.slots.tolist(), [])
-
-
-def test_the_mailbox_wakes_once_there_are_enough_letters_and_at_the_deadline() -> None:
-    family = CountingFamily()
-    layout = Layout(family.spec)
-    host = LocalHost(0, [Block(lambda: family, 0, 1)], PrivateRows(layout, layout.allocate(1), 0, 1), 1)
-    mail = Mailbox()
-    letters = [Letter(host, np.array([0]), number, OrderKind.RUN) for number in range(3)]
-    assert mail.take(1, deadline=0.0) == []
-    mail.put(letters[0])
-    assert mail.take(2, deadline=0.0) == letters[:1]
-    thread = threading.Thread(target=lambda: [mail.put(letter) for letter in letters])
-    thread.start()
-    assert [letter.sequence for letter in mail.take(3, deadline=float("inf"))] == [0, 1, 2]
-    thread.join()

@@ -25,7 +25,7 @@ import pytest
 import envs.backends.workers.launch as launch_module
 from envs.backends import BACKENDS
 from envs.backends.base import BackendConfig, BackendError, Block
-from envs.backends.workers.launch import check_memory, check_startable
+from envs.backends.workers.launch import HELPERS, check_memory, check_startable
 from envs.layout import Layout
 from envs.parallel_env_manager import ParallelEnvManager
 from tests.toys import CountingConfig, CountingFamily
@@ -34,7 +34,8 @@ ROOT = Path(__file__).resolve().parents[4]
 METHODS = ["forkserver", "spawn", "fork"]
 PRELUDE = """
 import weakref
-weakref.finalize(weakref, int)  # an exit handler older than multiprocessing's must not change the order of things
+# An exit handler older than multiprocessing's must not change the order of things.
+weakref.finalize(weakref, int)
 import json, os, signal, sys, threading
 import numpy as np
 from envs.backends.base import BackendConfig, OnFault, StartMethod
@@ -110,12 +111,13 @@ def limit(monkeypatch: pytest.MonkeyPatch, which: int, allowed: int) -> None:
 
 def test_too_few_processes_are_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(launch_module, "_tasks_of", lambda user: 100)
+    monkeypatch.setattr(launch_module, "_used_processes", lambda: 100 + HELPERS)
     limit(monkeypatch, resource.RLIMIT_NPROC, 105)
     check_startable(2)
     with pytest.raises(
         BackendError,
-        match=r"^3 worker .* need 106 processes, but only 105 are allowed: run `ulimit -u 106` before, or .*=2\)\.$",
+        match=r"^3 worker .* need 106 processes, but only 105 are allowed: "
+        r"run `ulimit -u 106` before, or .*=2\)\.$",
     ):
         check_startable(3)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -143,13 +145,13 @@ def test_the_advice_for_a_run_that_trains_and_evaluates_is_a_number_that_works(
         check_startable(2, twice=True)
 
 
-def test_the_tasks_of_a_user_are_counted_with_their_threads() -> None:
-    stop, before = threading.Event(), launch_module._tasks_of(os.getuid())
+def test_the_processes_of_a_user_are_counted_with_their_threads() -> None:
+    stop, before = threading.Event(), launch_module._used_processes()
     threads = [threading.Thread(target=stop.wait) for _ in range(40)]
     for thread in threads:
         thread.start()
     try:
-        assert launch_module._tasks_of(os.getuid()) - before > 20, "other processes come and go"
+        assert launch_module._used_processes() - before > 20, "other processes come and go"
     finally:
         stop.set()
         for thread in threads:
@@ -168,7 +170,8 @@ def test_rows_that_do_not_fit_are_refused_with_both_numbers(monkeypatch: pytest.
     check_memory(10 << 20, 8)
     with pytest.raises(
         BackendError,
-        match=r"^The rows of 8 slots need 90 MiB of memory, \d+ MiB with .*, but only \d+ MiB of addresses are allowed",
+        match=r"^The rows of 8 slots need 90 MiB of memory, \d+ MiB with .*, "
+        r"but only \d+ MiB of addresses are allowed",
     ):
         check_memory(90 << 20, 8)
 
@@ -282,8 +285,8 @@ def test_a_module_that_starts_workers_when_imported_is_told_so_in_one_sentence(
     code, out, err = run(tmp_path, "import careless", method)
     assert code == 1 and out.count("top level") <= 4, "no fork bomb"
     assert (
-        "could not build their environments: raised BackendError: A worker process that imports this module would start workers of its own"
-        in err
+        "could not build their environments: raised BackendError: "
+        "A worker process that imports this module would start workers of its own" in err
     )
     assert 'put the code that the module runs under `if __name__ == "__main__":`' in err
 
@@ -294,7 +297,8 @@ def test_a_module_that_starts_workers_when_imported_is_told_so_in_one_sentence(
 )
 def test_a_script_that_never_closes_ends_cleanly(tmp_path: Path, method: str, last_line: str) -> None:
     text = f"""
-manager = manage(FaultyFamily(fault="sleep", where="reset", task_above=-1.0 if "send" in {last_line!r} else 5.0), close_timeout_s=0.2)
+task_above = -1.0 if "send" in {last_line!r} else 5.0
+manager = manage(FaultyFamily(fault="sleep", where="reset", task_above=task_above), close_timeout_s=0.2)
 print(json.dumps(manager.pids))
 {last_line}
 """
@@ -352,7 +356,8 @@ def test_no_worker_survives_the_sigkill_of_its_trainer(tmp_path: Path, method: s
 doing = sys.argv[2]
 made = []
 def start():
-    made.append(manage(FaultyFamily(fault=doing, where="reset" if doing in ("sleep", "hold_gil") else "nowhere")))
+    where = "reset" if doing in ("sleep", "hold_gil") else "nowhere"
+    made.append(manage(FaultyFamily(fault=doing, where=where)))
     made.append(manage(CountingFamily()))
 if doing == "thread":  # then the kernel cannot watch over workers, which are to end with their pipes
     thread = threading.Thread(target=start)

@@ -6,19 +6,30 @@ import os
 import threading
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from envs.backends.workers.messages import (
     CHUNK,
     REPLY,
     REQUEST,
+    SHAPE,
+    TEXT_LIMIT,
+    ErrorReport,
+    MalformedMessage,
     Message,
     MessageKind,
     MessageReader,
     Status,
+    describe_error,
+    pack_picture,
+    read_error,
+    read_picture,
     token_of,
     write_whole,
 )
+from envs.base import SlotError
+from tests.toys_faulty import SpeechlessError, UnpicklableError, go_wrong
 
 
 @pytest.fixture
@@ -105,3 +116,70 @@ def test_a_message_beyond_the_limit_is_refused_before_it_is_read(pipe: tuple[int
 
 def test_tokens_grow_with_requests_and_with_generations() -> None:
     assert token_of(0, 5) < token_of(0, 6) < token_of(1, 0) < token_of(1, 6) < token_of(2, 1)
+
+
+# -- what replies carry besides rows -------------------------------------------------------------------------
+
+
+def described(error: BaseException) -> ErrorReport:
+    """An error after its way from the worker to the trainer."""
+    text = describe_error(error)
+    assert len(text) <= TEXT_LIMIT
+    return read_error(text)
+
+
+def test_an_error_arrives_with_type_message_traceback_and_slot() -> None:
+    with pytest.raises(SlotError) as caught:
+        try:
+            go_wrong("raise")
+        except ValueError as error:
+            raise SlotError(3, "broken") from error
+    report = described(caught.value)
+    assert (report.type_name, report.message, report.slot) == ("SlotError", "broken", 3)
+    assert "in go_wrong" in report.traceback and "ValueError: the toy is broken" in report.traceback
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnpicklableError("cannot be sent", object()),
+        SpeechlessError(),
+        ValueError("x" * 50_000_000),
+        ValueError("\x00" * 100_000),
+        ValueError("\U0001f9ea" * 100_000),
+        ValueError("\ud800 is half a letter"),
+        ExceptionGroup("many", [ValueError("one" * 10_000), ValueError("two" * 10_000)] * 20),
+        type("E" * 100_000, (Exception,), {})("a long name"),
+    ],
+    ids=["unpicklable", "speechless", "huge", "control", "emoji", "surrogate", "group", "name"],
+)
+def test_any_error_becomes_bounded_text(error: Exception) -> None:
+    assert described(error).type_name[:1] == type(error).__name__[:1]
+
+
+def test_a_picture_arrives_as_it_was_drawn() -> None:
+    pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+    np.testing.assert_array_equal(read_picture(pack_picture(pixels[::-1])), pixels[::-1])
+
+
+@pytest.mark.parametrize("body", [b"", b"x" * 11, SHAPE.pack(1, 1, 3) + b"xx", SHAPE.pack(0, 1, 3)])
+def test_bytes_that_are_no_picture_are_refused(body: bytes) -> None:
+    with pytest.raises(MalformedMessage, match="picture"):
+        read_picture(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"\xff",
+        b"[]",
+        b"[" * 50_000,
+        b"{}",
+        b'{"type": "E", "message": 1, "traceback": "", "slot": null}',
+        b'{"type": "E", "message": "", "traceback": "", "slot": "0"}',
+    ],
+)
+def test_bytes_that_are_no_error_are_refused(body: bytes) -> None:
+    with pytest.raises(MalformedMessage, match="error"):
+        read_error(body)

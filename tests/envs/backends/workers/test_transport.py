@@ -1,4 +1,4 @@
-"""Both transports carry the same numbers and refuse bytes that are no rows; the shared memory is one place."""
+"""Both transports carry the same numbers and refuse bytes that are no rows; shared memory is one place."""
 
 from __future__ import annotations
 
