@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from policies.memory import MEMORIES
 from policies.memory.aggregation import Pooling
 from policies.memory.base import Memory, State, check_state
+from policies.memory.gru import GRU
 from policies.memory.transformer import Transformer, TransformerConfig
 
 ROWS, COLUMNS, WIDTH = 9, 4, 3
@@ -364,7 +365,7 @@ def test_a_reset_slot_of_a_transformer_empties_its_own_cache_in_place() -> None:
     assert not keys[1, 1:].any()
 
 
-class LayerFirst(MEMORIES["GRU"]):
+class LayerFirst(GRU):
     """A memory whose state is shaped as torch's recurrent layers have it, [layers, B, H]."""
 
     def initial_state(self, batch_size: int) -> State:
