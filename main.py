@@ -103,11 +103,9 @@ def _resume(learner: Learner) -> float:
 
 
 def _evaluate(learner: Learner) -> float:
-    from policies.run.film import film
-
     learner.load()
     print(learner.report())
-    for path in film(learner):
+    for path in learner.film():
         print(f"film: {path}")
     return 0.0
 

@@ -1,4 +1,4 @@
-"""Evaluation: the agent on fixed lists of tasks, by episode index, through the same wave loop as collection."""
+"""Evaluation: the agent on fixed lists of tasks, by episode index, through the wave loop of collection."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 
 from envs.base import EnvSpec, Split, TaskFamily
 from envs.parallel_env_manager import ParallelEnvManager
-from policies.collection.wave import Actor, Plan, WaveResult, run_wave
+from policies.collection.actors import Actor
+from policies.collection.plans import WavePlan
+from policies.collection.wave import WaveResult, run_wave
+from policies.run.progress import by_episode
 from utils.seeding import Phase, Purpose, generator
 
 _log = logging.getLogger(__name__)
@@ -24,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TaskLists:
-    """The tasks that a run trains on and is judged on, fixed by its seed."""
+    """The tasks that a run trains and is evaluated on, fixed by its seed."""
 
     train: NDArray[np.float64] | None
     """None: a new task for every trial."""
@@ -38,16 +41,17 @@ class TaskLists:
         train = None
         if config.num_train_tasks is not None:
             train = family.sample_tasks(generator(seed, Phase.TASKS, 0), config.num_train_tasks, "train")
-        seen = (
-            family.sample_tasks(generator(seed, Phase.TASKS, 1), config.num_eval_tasks, "train")
-            if train is None
-            else train[: config.num_eval_tasks]
-        )
+
+        # Evaluation on training tasks: the first of the list, or draws of the training split.
+        if train is None:
+            seen = family.sample_tasks(generator(seed, Phase.TASKS, 1), config.num_eval_tasks, "train")
+        else:
+            seen = train[: config.num_eval_tasks]
+
+        # Evaluation on test tasks; a family that calls its splits disjoint is taken at its word, and checked.
         unseen = family.sample_tasks(generator(seed, Phase.TASKS, 2), config.num_eval_tasks, "test")
-        if (
-            spec.split is Split.disjoint
-            and (unseen[:, None] == (seen if train is None else train)[None]).all(-1).any()
-        ):
+        training = seen if train is None else train
+        if spec.split is Split.disjoint and (unseen[:, None] == training[None]).all(-1).any():
             raise ValueError(
                 f"{spec.name} says that its splits are disjoint, but a test task is also a training task."
             )
@@ -61,60 +65,55 @@ class TaskLists:
         return self.train[rng.integers(len(self.train))]
 
     def save(self, path: Path) -> None:
-        """Write them where a reader, or another program, finds them."""
-        lists = {f"evaluation_{name}": tasks.tolist() for name, tasks in self.evaluation.items()}
-        path.write_text(
-            json.dumps({"training": None if self.train is None else self.train.tolist(), **lists}, indent=1)
-            + "\n"
-        )
+        """Write the lists as JSON, for readers and other programs."""
+        lists = {"training": None if self.train is None else self.train.tolist()}
+        lists |= {f"evaluation_{name}": tasks.tolist() for name, tasks in self.evaluation.items()}
+        path.write_text(json.dumps(lists, indent=1) + "\n")
 
 
 def held_out_name(spec: EnvSpec) -> str:
-    """What the test list may be called: held-out only where no test task can be a training task."""
+    """The name of the test list: held-out only where no test task can be a training task."""
     return "held_out" if spec.split is Split.disjoint else "in_distribution"
+
+
+def list_metrics(key: str, result: WaveResult, spec: EnvSpec) -> dict[str, float]:
+    """The means over one list by episode index, `<key>/return_episode_1` and so on; success where known."""
+    metrics = by_episode(f"{key}/return", result.returns.mean(0))
+    if spec.success:
+        successes = np.where(result.dropped[:, None], np.nan, result.successes)
+        metrics |= by_episode(f"{key}/success", successes.mean(0))
+    return metrics
 
 
 def curves_of(metrics: Mapping[str, Any]) -> dict[str, list[float]]:
     """{list name: [return of episode 1, 2, ...]} of some metrics; empty where nothing was evaluated."""
-    found: dict[str, list[float]] = {}
+    curves: dict[str, list[float]] = {}
     for key, value in metrics.items():
         parts = key.split("/")
         if parts[0] == "eval" and parts[-1].startswith("return_episode_"):
-            found.setdefault("/".join(parts[1:-1]), []).append(
-                math.nan if value is None else value
-            )  # JSON has no NaN
-    return found
+            number = math.nan if value is None else value  # JSON has no NaN
+            curves.setdefault("/".join(parts[1:-1]), []).append(number)
+    return curves
 
 
 def evaluation_table(metrics: Mapping[str, Any], spec: EnvSpec) -> str:
-    """Return (and success) of every list by episode index, next to the family's oracle and random scores
-    where known.
-    """
+    """Return (and success) of every list by episode index, beside oracle and random scores where known."""
     curves = curves_of(metrics)
     episodes = max(len(values) for values in curves.values())
+
+    def line(name: str, values: Iterable[float], number: str = "10.2f") -> str:
+        return f"  {name:<26}" + "".join(f"{value:{number}}" for value in values)
+
     lines = [f"{'return by episode':<28}" + "".join(f"{index:>10}" for index in range(1, episodes + 1))]
-    lines += [
-        f"  {name:<26}" + "".join(f"{value:10.2f}" for value in values) for name, values in curves.items()
-    ]
+    lines += [line(name, values) for name, values in curves.items()]
     if spec.reference is not None:
-        references = {
-            "oracle (told the task)": spec.reference.oracle,
-            "random actions": spec.reference.random,
-        }
-        lines += [
-            f"  {name:<26}" + f"{value:10.2f}" * episodes
-            for name, value in references.items()
-            if value is not None
-        ]
+        scores = {"oracle (told the task)": spec.reference.oracle, "random actions": spec.reference.random}
+        lines += [line(name, [score] * episodes) for name, score in scores.items() if score is not None]
     if spec.success is not None:
         lines.append("success by episode")
-        rates = {
-            name: [metrics[f"eval/{name}/success_episode_{index}"] for index in range(1, len(values) + 1)]
-            for name, values in curves.items()
-        }
-        lines += [
-            f"  {name:<26}" + "".join(f"{rate:10.0%}" for rate in values) for name, values in rates.items()
-        ]
+        for name, values in curves.items():
+            keys = [f"eval/{name}/success_episode_{index}" for index in range(1, len(values) + 1)]
+            lines.append(line(name, [metrics[key] for key in keys], "10.0%"))
     return "\n".join(lines)
 
 
@@ -127,15 +126,15 @@ def evaluate_list(
     trials_per_task: int = 1,
     tick: Callable[[WaveResult], bool] = lambda _: False,
 ) -> WaveResult:
-    """Every task `trials_per_task` times. Keyed like training, in a phase of its own, so each evaluation of a
-    run meets the same episodes.
+    """Play every task `trials_per_task` times.
 
-    Where a trial was given up after a fault the returns are not a number, and so is every mean over them: a
+    Trials are keyed as in training, in a phase of their own, so each evaluation of a run meets the same
+    episodes. Where a trial was given up after a fault the returns are NaN, and so is every mean over them: a
     mean over the tasks that happened to survive would be another quantity under the same name.
     """
-    plan = Plan(seed, Phase.EVALUATE, 0, np.repeat(tasks, trials_per_task, axis=0))
-    result = run_wave(manager, actor, plan, tick=tick)
+    tasks = np.repeat(tasks, trials_per_task, axis=0)
+    result = run_wave(manager, actor, WavePlan.of_tasks(seed, Phase.EVALUATE, 0, tasks), tick=tick)
     if result.dropped.any():
-        short = Counter(tuple(task) for task in plan.tasks[result.dropped].tolist())
-        _log.warning("No mean over this list: trials were given up after faults, by task: %s.", dict(short))
+        counts = Counter(tuple(task) for task in tasks[result.dropped].tolist())
+        _log.warning("No mean over this list: trials were given up after faults, by task: %s.", dict(counts))
     return result

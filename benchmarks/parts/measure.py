@@ -23,7 +23,9 @@ from buffers.stored_rows import RowFlags
 from envs.backends.base import BackendConfig
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.agent import Agent
-from policies.collection.wave import AgentActor, Plan, run_wave
+from policies.collection.actors import AgentActor
+from policies.collection.plans import WavePlan
+from policies.collection.wave import run_wave
 from utils.machine import available_cores
 from utils.seeding import Phase
 
@@ -196,7 +198,9 @@ def visited_states(table: Table, agent: Agent) -> NDArray[np.float64]:
         family, 12, episodes_per_trial=2, max_episode_steps=200, backend=BackendConfig(name="serial")
     ) as manager:
         tasks = manager.sample_tasks(trials, rng=np.random.default_rng(0))
-        run_wave(manager, AgentActor(agent, device="cpu"), Plan(0, Phase.TRAIN, 0, tasks), sink=replay)
+        run_wave(
+            manager, AgentActor(agent, device="cpu"), WavePlan.of_tasks(0, Phase.TRAIN, 0, tasks), sink=replay
+        )
     stored = replay.export(0, trials)
     alive = stored["flags"] & RowFlags.ENDED == 0
     together = np.concatenate([stored["obs"][alive][:, :width], stored["action"][alive]], axis=1)

@@ -18,7 +18,7 @@ from envs.parallel_env_manager import ParallelEnvManager, SlotGroup
 from policies.agents.agent import Agent
 from policies.agents.base import AgentConfig, AgentSpec, Arch, PolicyRows
 from policies.algorithms import ALGORITHMS
-from policies.collection.wave import Act
+from policies.collection.actors import GroupActor
 from policies.memory import MEMORIES
 
 
@@ -65,12 +65,21 @@ class Loop:
         return self._action
 
 
+class ConstantGroupActor(GroupActor):
+    """The same actions in every round."""
+
+    def __init__(self, actions: NDArray[Any]) -> None:
+        self._actions = actions
+
+    def act(self, noise: NDArray[Any]) -> NDArray[Any]:
+        return self._actions
+
+
 class ConstantActor:
     """Always the same action: nothing but the environments takes time."""
 
-    def for_group(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
-        actions = np.zeros_like(group.rows.prev_action)
-        return lambda noise: actions
+    def for_group(self, manager: ParallelEnvManager, group: SlotGroup) -> GroupActor:
+        return ConstantGroupActor(np.zeros_like(group.rows.prev_action))
 
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[Any]:
         return np.zeros((num_rows, 1), np.float32)

@@ -21,7 +21,9 @@ from envs.base import Rows, TaskFamily
 from envs.layout import Layout
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.agent import Agent
-from policies.collection.wave import AgentActor, Plan, WaveInterrupted, WaveResult, run_wave
+from policies.collection.actors import AgentActor
+from policies.collection.plans import WavePlan
+from policies.collection.wave import WaveInterrupted, WaveResult, run_wave
 from utils.machine import available_cores
 from utils.seeding import Phase
 from utils.stopwatch import Stopwatch
@@ -136,7 +138,7 @@ class Bench:
             span.next_wave()
             trials = TRIALS_PER_SLOT * self.table.slots
             tasks = self.manager.sample_tasks(trials, rng=np.random.default_rng(self._waves))
-            plan = Plan(0, Phase.TRAIN, self._waves * trials, tasks)
+            plan = WavePlan.of_tasks(0, Phase.TRAIN, self._waves * trials, tasks)
             self._waves += 1
             try:
                 run_wave(self.manager, self._actor, plan, sink=sink, watch=watch, tick=tick)

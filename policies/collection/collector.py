@@ -1,71 +1,100 @@
-"""Collection: a wave of trials for a learner, and what follows from it once it is complete."""
+"""Collection: waves of a run's next trials, and what follows from a wave once it is complete."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from buffers.replay import Replay
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from policies.agents.agent import Agent
-from policies.collection.actor_state import ReadAlong
-from policies.collection.wave import AgentActor, OpenPlan, RandomActor, WaveResult, run_wave
+from policies.collection.actors import Actor, AgentActor, RandomActor, ShadowMemory
+from policies.collection.plans import WavePlan
+from policies.collection.wave import WaveResult, run_wave
+from policies.run.context import LearningParts, RunContext
+from policies.run.progress import RunProgress
 from utils.seeding import Phase
-
-if TYPE_CHECKING:
-    from policies.learner import Learner
+from utils.stopwatch import Stopwatch
 
 
-def play(
-    learner: Learner,
-    num_trials: int,
-    agent: Agent | None,
-    env: ParallelEnvManager,
-    sink: Replay,
+@dataclass(frozen=True)
+class LocalCollector:
+    """Collects waves in this process: plays the next trials of a run in `env`, and stores them in `sink`.
+
+    A wave is a function of the agent's parameters and the trials' numbers. `collect` changes nothing of the
+    run but its sink; that a wave counts is the business of `account_for`.
+    """
+
+    context: RunContext
+    progress: RunProgress
+    env: ParallelEnvManager
+    agent: Agent
+    sink: Replay
+    watch: Stopwatch
+    tick: Callable[[WaveResult], bool]
+    """It sees the wave grow once a round, and stops it by returning True."""
+    random_actions: bool = False
+
+    def collect(self, most: int, budget: int | None = None) -> WaveResult:
+        """Play at most so many trials; none is started once `budget` env steps have been taken."""
+        # 1. Refuse what cannot be stored, and skip a wave without trials.
+        rows, room = self.env.rows_per_trial, self.sink.rows_per_trial
+        if rows > room:
+            raise ValueError(
+                f"A trial of this environment has up to {rows} rows, and the replay has room for {room}."
+            )
+        if most < 0:
+            raise ValueError(f"{most} trials cannot be collected.")
+        if not most:
+            return WaveResult.empty(0, self.env.episodes_per_trial)
+
+        # 2. The trials are numbered on from those that the run has had, in a phase of its own for the random
+        #    pool: so a resumed run plays the same ones.
+        config, counters = self.context.config, self.progress.counters
+        phase, first = Phase.TRAIN, counters.trials
+        if self.random_actions:
+            phase, first = Phase.WARMUP, counters.warmup_trials
+        task = partial(self.context.tasks.of_trial, self.context.family, config.seed, phase)
+        plan = WavePlan(config.seed, phase, first, most, task, budget)
+
+        # 3. Play them, each to its end.
+        result = run_wave(self.env, self._actor(), plan, sink=self.sink, watch=self.watch, tick=self.tick)
+        if result.dropped.all():
+            raise WorkerError(
+                f"All {len(result.dropped)} trials of a collection were given up after faults: "
+                "there is nothing to learn from."
+            )
+        return result
+
+    def _actor(self) -> Actor:
+        agent = AgentActor(self.agent, self.context.device)
+        if not self.random_actions:
+            return agent
+        random = RandomActor(self.env.single_action_space)
+        # Windows that start from stored states need them in the random pool, too.
+        if self.sink.state_every:
+            return ShadowMemory(random, reads=agent)
+        return random
+
+
+def account_for(
+    result: WaveResult,
+    context: RunContext,
+    parts: LearningParts,
+    progress: RunProgress,
     *,
-    budget: int | None = None,
-    tick: Callable[[WaveResult], bool],
-) -> WaveResult:
-    """A wave of the learner's next trials, by this agent or by random actions, into a sink; nothing of the
-    learner changes but its watch.
-    """
-    counters, room = learner.counters, learner.buffer.rows_per_trial
-    if env.rows_per_trial > room:
-        raise ValueError(
-            f"A trial of this environment has up to {env.rows_per_trial} rows, and the replay has room for {room}."
-        )
-    if num_trials < 0:
-        raise ValueError(f"{num_trials} trials cannot be collected.")
-    if not num_trials:
-        return WaveResult.empty(0, env.episodes_per_trial)
-    phase, first = (Phase.WARMUP, counters.warmup_trials) if agent is None else (Phase.TRAIN, counters.trials)
-    keeper = sink if sink.state_every else None
-    actor = (
-        RandomActor(env.single_action_space) if agent is None else AgentActor(agent, device=learner.device)
-    )
-    if agent is None and keeper is not None:
-        actor = ReadAlong(actor, reads=AgentActor(learner.agent, device=learner.device))
-    task = partial(learner.tasks.of_trial, learner.family, learner.config.seed, phase)
-    plan = OpenPlan(learner.config.seed, phase, first, num_trials, task, budget)
-    result = run_wave(env, actor, plan, sink=sink, keeper=keeper, watch=learner.watch, tick=tick)
-    if result.dropped.all():
-        raise WorkerError(
-            f"All {len(result.dropped)} trials of a collection were given up after faults: there is nothing to learn from."
-        )
-    return result
+    first: int,
+    warmup: bool,
+) -> None:
+    """Count a wave that is in the buffer from trial number `first` on, and let the normaliser learn from it.
 
-
-def take_in(learner: Learner, result: WaveResult, *, first: int, warmup: bool) -> None:
-    """The replay has a wave now, from its trial number `first`: count it, and off-policy learn from it how to
-    normalise.
+    On-policy the normaliser learns from a wave only after its update (policies/run/updates.py), apart from
+    the random pool, which has no update.
     """
-    learner.counters.count(result, warmup=warmup)
-    if (
-        len(result.dropped)
-        and learner.agent.normaliser is not None
-        and (warmup or not learner.needs.on_policy)
-    ):
-        learner.agent.update_normaliser(
-            learner.buffer.whole(first, learner.buffer.num_added), learner.config.algorithm.discount
-        )
+    progress.counters.count(result, warmup=warmup)
+    if not len(result.dropped) or parts.agent.normaliser is None:
+        return
+    if warmup or not context.needs.on_policy:
+        rows = parts.buffer.whole(first, parts.buffer.num_added)
+        parts.agent.update_normaliser(rows, context.config.algorithm.discount)

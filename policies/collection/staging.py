@@ -1,6 +1,4 @@
-"""Staging: what is needed on a device of every round goes there in one copy, since each costs a launch
-however small it is.
-"""
+"""Staging: all inputs of a round go to a device in one copy, since each copy costs a launch."""
 
 from __future__ import annotations
 
@@ -12,62 +10,57 @@ from torch import Tensor
 from policies.agents.base import PolicyRows
 
 ALIGNED = 16
-"""Bytes at whose multiples a part begins: of every type's size one."""
+"""Each tensor begins at a multiple of so many bytes, which is a multiple of the size of every type."""
+_FIELDS = ("reward", "prev_action", "episode_start", "trial_start")
+"""The fields of rows that are one tensor each; observations may be several."""
 
 
 class Staging:
-    """Tensors of the host, packed into one buffer there (pinned, for CUDA), and their image on a device:
-    views of a like buffer, made once.
+    """Packs tensors of the host into one buffer (pinned, for CUDA), and copies it into its twin on a device.
 
-    The next `send` may overwrite the image before the device has read it: whoever sends waits for a result in
-    between, as acting does.
+    Both buffers and the views of them are made once. The next `send` may overwrite the device's tensors
+    before they have been read: the caller must wait for a result in between, as acting does.
     """
 
-    def __init__(self, parts: Mapping[str, Tensor], device: str) -> None:
-        size = sum(_room(part) for part in parts.values())
-        self._here = torch.zeros(size, dtype=torch.uint8, pin_memory=device.startswith("cuda"))
-        self._there = torch.zeros(size, dtype=torch.uint8, device=device)
-        self._packed = dict(_views(self._here, parts))
-        self._image = dict(_views(self._there, parts))
+    def __init__(self, tensors: Mapping[str, Tensor], device: str) -> None:
+        size = sum(_room_for(tensor) for tensor in tensors.values())
+        self._host_buffer = torch.zeros(size, dtype=torch.uint8, pin_memory=device.startswith("cuda"))
+        self._device_buffer = torch.zeros(size, dtype=torch.uint8, device=device)
+        self._host_views = dict(_views(self._host_buffer, tensors))
+        self._device_views = dict(_views(self._device_buffer, tensors))
 
-    def send(self, parts: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Their image, once the copy has been made in the order of what the device is given to do."""
-        for name, view in self._packed.items():
-            view.copy_(parts[name])
-        self._there.copy_(self._here, non_blocking=True)
-        return self._image
-
-
-def parts_of(rows: PolicyRows) -> dict[str, Tensor]:
-    """The tensors of rows by name."""
-    obs = (
-        {f"obs.{key}": part for key, part in rows.obs.items()}
-        if isinstance(rows.obs, dict)
-        else {"obs": rows.obs}
-    )
-    return obs | {
-        name: getattr(rows, name) for name in ("reward", "prev_action", "episode_start", "trial_start")
-    }
+    def send(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """The same tensors on the device, copied before the device does anything that it is given later."""
+        for name, view in self._host_views.items():
+            view.copy_(tensors[name])
+        self._device_buffer.copy_(self._host_buffer, non_blocking=True)
+        return self._device_views
 
 
-def rows_of(parts: Mapping[str, Tensor]) -> PolicyRows:
-    """The inverse."""
-    obs = {name.removeprefix("obs."): part for name, part in parts.items() if name.startswith("obs.")}
-    return PolicyRows(
-        obs or parts["obs"],
-        *(parts[name] for name in ("reward", "prev_action", "episode_start", "trial_start")),
-    )
+def tensors_of_rows(rows: PolicyRows) -> dict[str, Tensor]:
+    """The tensors of rows by name; the parts of a dict observation are `obs.<part>`."""
+    if isinstance(rows.obs, dict):
+        obs = {f"obs.{key}": part for key, part in rows.obs.items()}
+    else:
+        obs = {"obs": rows.obs}
+    return obs | {name: getattr(rows, name) for name in _FIELDS}
 
 
-def _room(part: Tensor) -> int:
-    return -(-part.numel() * part.element_size() // ALIGNED) * ALIGNED
+def rows_from_tensors(tensors: Mapping[str, Tensor]) -> PolicyRows:
+    """The rows that `tensors_of_rows` has taken apart."""
+    obs = {name.removeprefix("obs."): part for name, part in tensors.items() if name.startswith("obs.")}
+    return PolicyRows(obs or tensors["obs"], *(tensors[name] for name in _FIELDS))
 
 
-def _views(buffer: Tensor, parts: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+def _room_for(tensor: Tensor) -> int:
+    """The bytes that a tensor takes in a buffer, rounded up to the alignment."""
+    return -(-tensor.numel() * tensor.element_size() // ALIGNED) * ALIGNED
+
+
+def _views(buffer: Tensor, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """A view of the buffer for each tensor, one after the other."""
     begin = 0
-    for name, part in parts.items():
-        yield (
-            name,
-            buffer[begin : begin + part.numel() * part.element_size()].view(part.dtype).view(part.shape),
-        )
-        begin += _room(part)
+    for name, tensor in tensors.items():
+        size = tensor.numel() * tensor.element_size()
+        yield name, buffer[begin : begin + size].view(tensor.dtype).view(tensor.shape)
+        begin += _room_for(tensor)

@@ -1,162 +1,146 @@
-"""RunCheckpoints of a run: everything that decides what comes next, saved so that going on from one changes
-nothing.
-"""
+"""RunCheckpoints: everything that decides what a run does next, saved so that a resume changes nothing."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from buffers.replay import Replay
-from policies.algorithms.base import Algorithm
 from policies.run.config import holds_a_run
-from policies.run.progress import Counters
+from policies.run.context import LearningParts
+from policies.run.progress import Counters, RunProgress
 from utils.checkpoint import CheckpointError, CheckpointStore
 from utils.options import OptionError
 
 MOST_FAILURES = 3
-"""Saves that may fail in a row before the run stops."""
+"""The run stops when so many saves in a row have failed."""
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass
-class Restored:
-    """What a snapshot gives back besides the algorithm and the replay, which are restored in place."""
-
-    counters: Counters
-    loss_sums: dict[str, torch.Tensor]
-    facts: dict[str, Any]
-    acting: dict[str, Any]
-    """The state of an agent that plays a wave while the other learns; empty between such waves."""
-
-
 class RunCheckpoints:
-    """Saves and loads one run. The replay is written incrementally: a save writes the trials that came since
+    """Saves and loads one run. The buffer is written incrementally: a save writes the trials that came since
     the last one.
     """
 
     def __init__(
         self,
         folder: Path,
-        *,
-        algorithm: Algorithm,
-        replay: Replay,
+        parts: LearningParts,
+        progress: RunProgress,
         sampling: np.random.Generator,
+        *,
         agent_only: bool = False,
     ) -> None:
         """With `agent_only` nothing is written, and the agent alone is loaded: on any device, and without the
-        replay.
+        buffer.
         """
         self._folder, self._agent_only = folder, agent_only
-        self._is_ours = False
+        self._parts, self._progress, self._sampling = parts, progress, sampling
         self._store = CheckpointStore(folder)
-        self._algorithm = algorithm
-        self._replay = replay
-        self._sampling = sampling
+        self._is_ours = False
+        """Whether the checkpoints in the folder are those of this run."""
         self._segments: list[tuple[int, int]] = []
-        self.saved_at: tuple[str, int, int] | None = None
+        """The ranges of trials (first, stop) that have been written."""
+        self._saved_at: tuple[str, int, int] | None = None
 
     def claim(self) -> None:
-        """From now on snapshots are written here: an error where they would push out those of a run that was
-        not loaded.
-        """
+        """Write checkpoints here from now on; refused where they would push out those of another run."""
         if self._agent_only:
             raise RuntimeError("This learner was made to evaluate, with learns=False.")
         if not self._is_ours and self._store.has_any:
             raise OptionError(holds_a_run(self._folder.parent))
         self._is_ours = True
 
-    def save(
-        self,
-        counters: Counters,
-        loss_sums: dict[str, torch.Tensor],
-        facts: dict[str, Any],
-        acting: dict[str, Any],
-        *,
-        last: bool = False,
-    ) -> None:
-        """Write a snapshot, unless nothing has happened since the last one. If the `last` one fails, that is
-        an error: nobody will try again.
+    def save(self, facts: dict[str, Any], *, last: bool = False) -> None:
+        """Write a checkpoint with these facts, unless nothing has happened since the last one.
+
+        A save that fails is a warning, since another one follows; if the `last` one fails, it is an error.
         """
         self.claim()
-        now = (counters.stage, counters.env_steps, counters.updates)
-        if now == self.saved_at:
+        now, counters, buffer = self._moment(), self._progress.counters, self._parts.buffer
+        if now == self._saved_at:
             return
         segments = self._cut_segments()
+        own_facts = {
+            "sampling": self._sampling.bit_generator.state,
+            "num_added": buffer.num_added,
+            "device": self._device,
+            "segments": segments,
+            "counters": counters.state_dict(),
+        }
         try:
             self._store.save(
                 counters.env_steps,
                 tensors={
-                    "algorithm": self._algorithm.state_dict(),
-                    "loss_sums": dict(loss_sums),
-                    "acting": acting,
+                    "algorithm": self._parts.algorithm.state_dict(),
+                    "loss_sums": dict(self._progress.loss_sums),
+                    "acting": self._progress.acting_agent,
                 },
-                facts=facts | self._facts() | {"segments": segments, "counters": counters.state_dict()},
-                segments={_name(*segment): partial(self._replay.export, *segment) for segment in segments},
+                facts=facts | own_facts,
+                segments={_name(*segment): partial(buffer.export, *segment) for segment in segments},
             )
         except CheckpointError as error:
             if last or self._store.failures >= MOST_FAILURES:
                 raise
             _log.warning("%s Training goes on; the last good checkpoint is untouched.", error)
             return
-        self.saved_at, self._segments = now, segments
+        self._saved_at, self._segments = now, segments
 
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "sampling": self._sampling.bit_generator.state,
-            "num_added": self._replay.num_added,
-            "device": self._device,
-        }
+    def _moment(self) -> tuple[str, int, int]:
+        counters = self._progress.counters
+        return counters.stage, counters.env_steps, counters.updates
 
     @property
     def _device(self) -> str:
-        return next(self._algorithm.agent.parameters()).device.type
+        return next(self._parts.agent.parameters()).device.type
 
     def _cut_segments(self) -> list[tuple[int, int]]:
-        """The segments with one more for the new trials; those that the ring has overwritten are let go.
+        """The segments with one more for the new trials, without those that the ring has overwritten.
 
-        Kept only once they have been written: of one that was not, the ring may overwrite a part before the
-        next try.
+        They count as written only once they have been: a segment that failed to be written may be overwritten
+        in part before the next try.
         """
-        oldest, segments = self._replay.oldest, list(self._segments)
-        first = max(segments[-1][1] if segments else 0, oldest)
-        if first < self._replay.num_added:
-            segments.append((first, self._replay.num_added))
+        oldest, segments = self._parts.buffer.oldest, list(self._segments)
+        written = segments[-1][1] if segments else 0
+        first = max(written, oldest)
+        if first < self._parts.buffer.num_added:
+            segments.append((first, self._parts.buffer.num_added))
         return [segment for segment in segments if segment[1] > oldest]
 
-    def load(self) -> Restored | None:
-        """Restore the newest good snapshot; None where there is none."""
+    def load(self) -> dict[str, Any] | None:
+        """Restore the newest good checkpoint in place, and return its facts; None where there is none."""
         checkpoint = self._store.latest(with_segments=not self._agent_only)
         if checkpoint is None:
             return None
-        facts = checkpoint.facts
+        facts, tensors, progress = checkpoint.facts, checkpoint.tensors, self._progress
+        counters = Counters.from_state_dict(facts["counters"])
         if self._agent_only:
-            self._algorithm.agent.load_state_dict(checkpoint.tensors["algorithm"]["agent"])
-            return Restored(Counters.from_state_dict(facts["counters"]), {}, facts, {})
+            self._parts.agent.load_state_dict(tensors["algorithm"]["agent"])
+            progress.counters = counters
+            return facts
+
+        # Random streams of another kind of device cannot be continued on this one.
         here, there = self._device, facts.get("device", self._device)
         if here != there:
             raise CheckpointError(
-                f"This run was on {there}, and what it would have drawn next cannot be drawn on {here}: go on where there is {there}."
+                f"This run was on {there}, and what it would have drawn next cannot be drawn on {here}: "
+                f"go on where there is {there}."
             )
+
+        # The trials of the buffer, segment by segment; then parameters, optimisers and random streams.
         self._segments = [(first, stop) for first, stop in facts["segments"]]
-        self._replay.restore(
-            (checkpoint.segments[_name(*segment)] for segment in self._segments), facts["num_added"]
-        )
-        self._algorithm.load_state_dict(checkpoint.tensors["algorithm"])
+        trials = (checkpoint.segments[_name(*segment)] for segment in self._segments)
+        self._parts.buffer.restore(trials, facts["num_added"])
+        self._parts.algorithm.load_state_dict(tensors["algorithm"])
         self._sampling.bit_generator.state = facts["sampling"]
-        counters = Counters.from_state_dict(facts["counters"])
-        self.saved_at = (counters.stage, counters.env_steps, counters.updates)
-        self._is_ours = True
-        return Restored(
-            counters, checkpoint.tensors["loss_sums"], facts, checkpoint.tensors.get("acting", {})
-        )
+        progress.counters = counters
+        progress.loss_sums, progress.acting_agent = tensors["loss_sums"], tensors.get("acting", {})
+        self._saved_at, self._is_ours = self._moment(), True
+        return facts
 
 
 def _name(first: int, stop: int) -> str:

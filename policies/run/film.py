@@ -1,11 +1,9 @@
-"""Films of a trained agent: whole trials of its test list, picture by picture, in which one sees what a curve
-only counts.
-"""
+"""Films of a trained agent: whole trials of its test list, picture by picture."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,67 +11,71 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.backends.base import BackendConfig, BackendError
 from envs.base import Rows
-from envs.parallel_env_manager import ParallelEnvManager
-from policies.collection.wave import AgentActor, Plan, WaveInterrupted, run_wave
+from envs.parallel_env_manager import ParallelEnvManager, WorkerError
+from policies.agents.agent import Agent
+from policies.collection.actors import AgentActor
+from policies.collection.plans import WavePlan
+from policies.collection.wave import Sink, WaveInterrupted, run_wave
 from policies.evaluation import held_out_name
+from policies.run.context import RunContext
+from utils.options import OptionError
 from utils.seeding import Phase
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from policies.learner import Learner
-
 MOST_PICTURES = 200
-"""Of a film; of longer trials every second row is drawn, or every third, ..."""
+"""The most pictures of a film: of longer trials every second row is drawn, or every third, and so on."""
 SECONDS = 8.0
-"""How long a film lasts, unless its pictures would change faster than 25 times a second, or slower than 5
-times.
-"""
+"""How long a film lasts, unless its pictures would change more than 25 or less than 5 times a second."""
 SMALLEST, LARGEST = 240, 960
 """Pixels of a film's longer side: smaller pictures are enlarged, larger ones reduced."""
 STRIP = (220, 22)
-"""The least width and the height of the line above the picture."""
+"""The least width and the height of the line of text above the picture."""
 UNFINISHED = ".part"
 
 _log = logging.getLogger(__name__)
 
 
-def film(learner: Learner) -> list[Path]:
-    """`film_1.gif`, `film_2.gif`, ... in the run folder: the first `evaluation.films` trials of the test
-    list, all of their episodes.
+class FilmError(RuntimeError):
+    """An environment gave no picture that can be shown; the text is one sentence for the user."""
 
-    The agent acts as in evaluation, without noise, and an environment of its own is stepped as the run's are,
-    so that one which hangs or dies ends nothing else. Where no film can be made, a warning says why, and
-    films that there were stay.
+
+def film(
+    context: RunContext, agent: Agent, backend: BackendConfig, tick: Callable[[], bool] = lambda: False
+) -> list[Path]:
+    """Draw `film_1.gif`, `film_2.gif`, ...: the first `evaluation.films` trials of the test list.
+
+    The agent acts as in evaluation, without noise. The environment is one of its own, stepped as the run's
+    are, so that nothing else ends with one that hangs or dies. Where no film can be made, a warning says why,
+    and films that there were stay.
     """
-    config, folder = learner.config, learner.run_dir
+    config, folder = context.config, context.run_dir
     if not config.evaluation.films or folder is None:
         return []
-    tasks = learner.tasks.evaluation[held_out_name(learner.family.spec)]
+    tasks = context.tasks.evaluation[held_out_name(context.family.spec)][: config.evaluation.films]
     try:
+        # One slot, of a family that draws: some environments have to be built for it.
         with ParallelEnvManager(
-            type(learner.family)(config.env.for_pictures()),
+            type(context.family)(config.env.for_pictures()),
             1,
-            episodes_per_trial=config.evaluation.episodes_per_trial or config.env.max_rollouts_per_task,
+            episodes_per_trial=context.evaluation_episodes,
             num_workers=1,
             seed=config.seed,
             oracle=config.env.oracle,
             new_episode_flag=config.env.max_rollouts_per_task > 1,
-            backend=replace(learner.backend.backend, min_ready=None, max_worker_memory=None),
+            backend=replace(backend, min_ready=None, max_worker_memory=None),
         ) as manager:
             camera = _Camera(manager, folder)
-            actor = AgentActor(learner.agent, device=learner.device, deterministic=True)
-            plan = Plan(config.seed, Phase.EVALUATE, 0, tasks[: config.evaluation.films])
-            run_wave(manager, actor, plan, sink=camera, tick=lambda _: learner.tick())
+            actor = AgentActor(agent, context.device, deterministic=True)
+            plan = WavePlan.of_tasks(config.seed, Phase.EVALUATE, 0, tasks)
+            run_wave(manager, actor, plan, sink=camera, tick=lambda _: tick())
     except WaveInterrupted:
         return []
-    except (
-        RuntimeError,
-        OSError,
-        ValueError,
-        OverflowError,
-    ) as error:  # no OpenGL, a family that draws nothing, an environment that dies, a full disk
+    # A family that draws nothing, no OpenGL, an environment that dies, a full disk.
+    except (BackendError, FilmError, OptionError, OSError, WorkerError) as error:
         _log.warning("There is no film: %s", str(error).partition("\n")[0])
         return []
     finally:
@@ -82,9 +84,10 @@ def film(learner: Learner) -> list[Path]:
     return camera.films
 
 
-class _Camera:
-    """A sink that draws rows instead of keeping them. The slot is not being stepped when its row is written,
-    so it can be drawn.
+class _Camera(Sink):
+    """A sink that draws rows instead of storing them.
+
+    The slot is not being stepped while its row is written, so it can be drawn.
     """
 
     def __init__(self, manager: ParallelEnvManager, folder: Path) -> None:
@@ -92,11 +95,11 @@ class _Camera:
         self._every = -(-manager.rows_per_trial // MOST_PICTURES)
         self._return = 0.0
         self._pictures: list[tuple[NDArray[np.uint8], str]] = []
-        """Of the trial that is being played: as drawn, with the lines above them."""
+        """The pictures of the present trial, as drawn, with the lines above them."""
         self.films: list[Path] = []
 
     def reserve(self, n: int) -> None:
-        """Nothing to make room for."""
+        """There is nothing to make room for."""
 
     def write(
         self,
@@ -107,13 +110,25 @@ class _Camera:
         actions: object,
         extras: object,
     ) -> None:
-        """Draw the row of the one slot, if it is its turn; starts and ends of episodes always are."""
+        """Draw the row of the one slot, if it is its turn; starts and ends of episodes are always drawn."""
         if rows.trial_start[0]:
             self._develop()
-        self._return = 0.0 if rows.episode_start[0] else self._return + float(rows.reward[0])
+        self._return += float(rows.reward[0])
+        if rows.episode_start[0]:
+            self._return = 0.0
         if rows.episode_start[0] or rows.ended[0] or times[0] % self._every == 0:
-            line = f"episode {self._manager.episode[0] + 1} of {self._manager.episodes_per_trial}   return {self._return:.1f}"
-            self._pictures.append((self._manager.render(0), line))
+            episode, episodes = self._manager.episode[0] + 1, self._manager.episodes_per_trial
+            line = f"episode {episode} of {episodes}   return {self._return:.1f}"
+            self._pictures.append((self._draw(), line))
+
+    def _draw(self) -> NDArray[np.uint8]:
+        try:
+            picture = self._manager.render(0)
+        except RuntimeError as error:  # the environment is of another library, or the machine cannot draw
+            raise FilmError(str(error)) from error
+        if picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
+            raise FilmError(f"A picture must be [height, width, 3], and this one is {list(picture.shape)}.")
+        return picture
 
     def commit(self, lengths: NDArray[np.int64]) -> None:
         """All trials are drawn: now their films take the place of older ones."""
@@ -124,39 +139,41 @@ class _Camera:
             path.with_name(path.name + UNFINISHED).rename(path)
 
     def discard(self, started: int) -> None:
-        """Whoever stopped the wave wants no film."""
+        """A film that was interrupted is not wanted."""
 
     def _develop(self) -> None:
-        """Write the film of the trial that is over, so that only one is in memory."""
-        taken, self._pictures = self._pictures, []
-        if not taken:
+        """Write the film of the trial that is over, so that the pictures of only one are in memory."""
+        pictures, self._pictures = self._pictures, []
+        if not pictures:
             return
         self.films.append(self._folder / f"film_{len(self.films) + 1}.gif")
-        first, *others = taken
-        pace = int(1000 * min(max(SECONDS / len(taken), 0.04), 0.2))
+        first, *others = pictures
+        pace_ms = int(1000 * min(max(SECONDS / len(pictures), 0.04), 0.2))
+        durations = [pace_ms] * len(others) + [10 * pace_ms]  # the last picture stays
 
         def pages() -> Iterator[Image]:
-            yield from (_page(*one) for one in others)
+            """The other pages, made one by one while the file is written."""
+            for picture, line in others:
+                yield _page(picture, line)
 
         with open(f"{self.films[-1]}{UNFINISHED}", "wb") as file:
-            durations = [pace] * len(others) + [10 * pace]
             _page(*first).save(file, "GIF", save_all=True, append_images=pages(), duration=durations, loop=0)
 
 
 def _page(picture: NDArray[np.uint8], line: str) -> Image:
-    """The picture, in a size to look at, below a line of text."""
+    """The picture, in a size that is easy to see, below a line of text."""
     from PIL import Image, ImageDraw  # here: no run that draws nothing needs them
 
+    # Small pictures grow by whole numbers, and their pixels stay square; large ones are averaged.
     height, width = picture.shape[:2]
     longer = max(height, width)
-    scale = -(-SMALLEST // longer) if longer < SMALLEST else min(1.0, LARGEST / longer)
+    if longer < SMALLEST:
+        scale = -(-SMALLEST // longer)
+    else:
+        scale = min(1.0, LARGEST / longer)
+    how = Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BOX
     size = max(1, round(scale * width)), max(1, round(scale * height))
     page = Image.new("RGB", (max(size[0], STRIP[0]), size[1] + STRIP[1]), "white")
-    page.paste(
-        Image.fromarray(picture).resize(
-            size, Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BOX
-        ),
-        (0, STRIP[1]),
-    )
+    page.paste(Image.fromarray(picture).resize(size, how), (0, STRIP[1]))
     ImageDraw.Draw(page).text((6, 5), line, fill="black")
     return page

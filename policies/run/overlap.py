@@ -1,11 +1,12 @@
 """Overlap: while a wave is collected, the updates that the wave before it has earned are made, by a schedule
 that no clock decides.
 
-    wave 1      collected by the agent after the updates of the random pool
-    wave i + 1  collected by the agent as it was when wave i was complete, while the updates of wave i are made
+    wave 1      is collected by the agent after the updates of the random pool
+    wave i + 1  is collected by the agent as it was when wave i was complete; beside it the updates of wave i
+                are made
 
 The wave is played by a copy of the agent, one wave's updates older than without overlap: the staleness is
-one, never more and never less. Its rows are kept apart until both sides are done, so that updates draw from
+one, never more and never less. Its rows are held apart until both sides are done, so that updates draw from
 the waves up to i, of which none is evicted yet, however fast either side is. Data and updates are thus a
 function of the seed. The last wave's updates are made after it; should the run be prolonged, its next wave is
 played by the agent as it was before them.
@@ -19,104 +20,102 @@ wave and keeps the updates; its checkpoint has the copy of the agent, so a resum
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from copy import deepcopy
-from threading import Event, Thread
-from typing import TYPE_CHECKING, Self
+from threading import Event
 
 import torch
 
 from buffers.rollout import RolloutBuffer
-from policies.collection.collector import play, take_in
+from envs.parallel_env_manager import ParallelEnvManager
+from policies.collection.collector import LocalCollector, account_for
 from policies.collection.wave import WaveInterrupted, WaveResult
-from policies.run.setup import wave_of, wave_shape
+from policies.run.context import LearningParts, RunContext
+from policies.run.progress import RunProgress
+from policies.run.updates import Updater
 from utils.stopwatch import Stopwatch
 
-if TYPE_CHECKING:
-    from policies.learner import Learner
-
 REFUSAL = (
-    "learner.overlap=bounded has waves played by an older policy, and algorithm={} learns from what its present one has played: "
-    "use learner.overlap=none or an off-policy algorithm."
+    "learner.overlap=bounded has waves played by an older policy, and algorithm={} learns from what its "
+    "present one has played: use learner.overlap=none or an off-policy algorithm."
 )
-WAIT = 0.05
-"""Seconds between two looks at whether to stop, while the updates take longer than the wave."""
+WAIT_S = 0.05
+"""The time between two checks of whether to stop, while the updates take longer than the wave."""
 
 
-class SideBySide:
-    """Collects for a learner while `update(watch)` is called, `counters.updates_due` times in all, in another
-    thread.
-    """
+class OverlappedCollector:
+    """Collects a wave with a copy of the agent, while all updates that are due are made in another thread."""
 
-    def __init__(self, learner: Learner, update: Callable[[Stopwatch], None]) -> None:
-        if learner.needs.on_policy:
-            raise ValueError(REFUSAL.format(learner.config.algorithm.name))
-        self._learner = learner
-        self._update = update
-        self._agent = deepcopy(learner.agent).requires_grad_(False)
-        self._wave = RolloutBuffer(**wave_shape(learner.config, learner.family))
+    def __init__(
+        self,
+        context: RunContext,
+        parts: LearningParts,
+        progress: RunProgress,
+        *,
+        env: ParallelEnvManager,
+        updater: Updater,
+        watch: Stopwatch,
+        tick: Callable[[WaveResult], bool],
+    ) -> None:
+        if context.needs.on_policy:
+            raise ValueError(REFUSAL.format(context.config.algorithm.name))
+        self._context, self._parts, self._progress = context, parts, progress
+        self._updater, self._watch, self._tick = updater, watch, tick
+        self._wave = RolloutBuffer(**context.sizes.wave_shape)
+        self._copy = deepcopy(parts.agent).requires_grad_(False)
+        self._collector = LocalCollector(context, progress, env, self._copy, self._wave, watch, self._stops)
+        self._updates: Future[None] = Future()
 
-    def keep_agent(self) -> None:
-        """The agent as it is will play the next wave, whatever is made of it until then."""
-        self._learner.acting = deepcopy(self._learner.agent.state_dict())
+    def save_acting_agent(self) -> None:
+        """Make the agent as it is now play the next wave, whatever updates are made until then."""
+        self._progress.acting_agent = deepcopy(self._parts.agent.state_dict())
 
-    def collect(self) -> WaveResult:
-        """A wave, and all updates due; `WaveInterrupted` where it was asked to stop, with some of the updates
-        made.
+    def collect(self, most: int, budget: int | None) -> WaveResult:
+        """A wave, and all updates that are due.
+
+        Where it is asked to stop it raises `WaveInterrupted`, and some of the updates may have been made.
         """
-        learner, wave, agent = self._learner, self._wave, self._agent
-        agent.load_state_dict(learner.acting or learner.agent.state_dict())
-        learner.acting = agent.state_dict()
-        wave.num_added = first = learner.buffer.num_added  # trials are numbered as in the replay
-        most, budget = wave_of(learner.config, learner.family.config)
-        with _Updates(learner, self._update) as updates:
-            result = play(learner, most, agent, learner.env, wave, budget=budget, tick=updates.tick)
-            while updates.running(WAIT):
-                if updates.tick(result):
-                    raise WaveInterrupted
-            learner.watch.lap("update")  # what the updates took beyond the wave
-        learner.acting = {}
-        learner.buffer.restore([wave.export(first, wave.num_added)], first)
-        take_in(learner, result, first=first, warmup=False)
-        learner.watch.lap("buffer")
+        parts, progress, wave = self._parts, self._progress, self._wave
+
+        # 1. The copy becomes the agent as it is before these updates, or as the checkpoint of an interrupted
+        #    wave has it. From now on a checkpoint holds it.
+        self._copy.load_state_dict(progress.acting_agent or parts.agent.state_dict())
+        progress.acting_agent = self._copy.state_dict()
+
+        # 2. Play the wave into a buffer of its own, with the trials numbered as in the run's buffer.
+        wave.num_added = first = parts.buffer.num_added
+        result = self._collect_beside_updates(most, budget)
+        self._watch.lap("update")  # the time that the updates took beyond the wave
+        progress.acting_agent = {}
+
+        # 3. Both sides are done: now the wave goes into the run's buffer, and counts.
+        parts.buffer.restore([wave.export(first, wave.num_added)], first)
+        account_for(result, self._context, parts, progress, first=first, warmup=False)
+        self._watch.lap("buffer")
         return result
 
+    def _collect_beside_updates(self, most: int, budget: int | None) -> WaveResult:
+        over = Event()
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="updates") as pool:
+            self._updates = pool.submit(self._make_updates, over)
+            try:
+                result = self._collector.collect(most, budget)
+                while wait([self._updates], WAIT_S).not_done:
+                    if self._stops(result):
+                        raise WaveInterrupted
+            finally:
+                # Also where the wave has failed: no further update begins, and none is left running. What
+                # went wrong in the updates is raised here.
+                over.set()
+                self._updates.result()
+        return result
 
-class _Updates:
-    """All updates due, in a thread of their own: as a context manager it leaves none running, and raises what
-    went wrong there.
-    """
+    def _make_updates(self, over: Event) -> None:
+        torch.get_num_threads()  # a new thread takes over torch's number of threads when it first asks for it
+        self._updater.make_due(Stopwatch(), over.is_set)
+        self._updater.check_last()
 
-    def __init__(self, learner: Learner, update: Callable[[Stopwatch], None]) -> None:
-        self._learner, self._update = learner, update
-        self._over = Event()
-        self._raised: BaseException | None = None
-        self._thread = Thread(target=self._run, name="updates")
-
-    def _run(self) -> None:
-        torch.get_num_threads()  # a new thread takes over the number of intra-op threads when it is first asked for it
-        watch = Stopwatch()
-        try:
-            while self._learner.counters.updates_due and not self._over.is_set():
-                self._update(watch)
-            self._learner.guard.settle()
-        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
-            self._raised = error
-
-    def tick(self, wave: WaveResult) -> bool:
-        """Whether the wave is to stop."""
-        return self._learner.tick(wave) or self._raised is not None
-
-    def running(self, seconds: float) -> bool:
-        """Wait so long at most; whether any update is left."""
-        self._thread.join(seconds)
-        return self._thread.is_alive()
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-        if self._raised is not None:
-            raise self._raised
+    def _stops(self, wave: WaveResult) -> bool:
+        """Whether the wave is to stop: it was asked to, or the updates have failed."""
+        failed = self._updates.done() and self._updates.exception() is not None
+        return self._tick(wave) or failed

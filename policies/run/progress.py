@@ -1,6 +1,4 @@
-"""How far a run has come: the counters and the record of the running iteration, all of it plain data for a
-checkpoint.
-"""
+"""How far a run has come: its counters, and what else a checkpoint restores beside parameters and buffer."""
 
 from __future__ import annotations
 
@@ -10,14 +8,16 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from policies.collection.wave import WaveResult
 
 RECENT = 100
+"""The trials that the means of the display are taken over."""
 
 
 class Stage(StrEnum):
-    """What comes next; a run can stop and resume before each."""
+    """What a run does next; it can stop before each stage, and a resume goes on there."""
 
     random_pool = "random_pool"
     collect = "collect"
@@ -27,7 +27,7 @@ class Stage(StrEnum):
 
 @dataclass
 class Counters:
-    """Everything that decides what a run does next, apart from tensors and the replay."""
+    """Everything that decides what a run does next, apart from tensors and the buffer."""
 
     stage: Stage = Stage.random_pool
     iteration: int = 0
@@ -38,20 +38,22 @@ class Counters:
     episodes: int = 0
     updates: int = 0
     update_credit: float = 0.0
-    """Updates earned and not yet started; a fraction is carried over."""
+    """The fraction of an update that env steps have earned beyond `updates_due`; it is carried over."""
     updates_due: int = 0
+    """Updates that have been earned and not been made yet."""
     updates_in_record: int = 0
+    """Updates whose losses the next line of metrics averages."""
     next_evaluation: int = 0
     next_checkpoint: int = 0
     record: dict[str, Any] = field(default_factory=dict)
-    """What the line of metrics of this iteration has so far."""
+    """The metrics that the line of this iteration has so far."""
     recent_returns: list[list[float]] = field(default_factory=list)
     """[up to 100][k] of the trials that *started* last."""
     recent_lengths: list[float] = field(default_factory=list)
     """[up to 100] env steps of an episode, on average over each of these trials."""
 
     def count(self, result: WaveResult, *, warmup: bool) -> None:
-        """Take a wave in."""
+        """Add a wave; `warmup` says that it is the random pool."""
         trials, episodes = result.returns.shape
         self.env_steps += result.env_steps
         self.episodes += trials * episodes
@@ -59,7 +61,7 @@ class Counters:
             self.warmup_trials += trials
         else:
             self.trials += trials
-        whole = ~result.dropped
+        whole = ~result.dropped  # trials that were given up have no returns
         self.recent_returns = (self.recent_returns + result.returns[whole].tolist())[-RECENT:]
         self.recent_lengths = (self.recent_lengths + result.lengths[whole].mean(1).tolist())[-RECENT:]
 
@@ -74,8 +76,21 @@ class Counters:
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any]) -> Counters:
-        """The inverse."""
+        """The counters that `state_dict` has given."""
         return cls(**{**state, "stage": Stage(state["stage"])})
+
+
+@dataclass
+class RunProgress:
+    """All that changes while a run goes on, apart from the algorithm and the buffer."""
+
+    counters: Counters
+    loss_sums: dict[str, Tensor] = field(default_factory=dict)
+    """The losses of the updates since the last line of metrics, summed, on the device."""
+    acting_agent: dict[str, Any] = field(default_factory=dict)
+    """The state of the agent that plays the present wave, where updates go on beside it
+    (policies/run/overlap.py); empty otherwise.
+    """
 
 
 def by_episode(prefix: str, values: np.ndarray[Any, Any]) -> dict[str, float]:

@@ -11,61 +11,83 @@ import platform
 import pstats
 import shlex
 import traceback
+from collections.abc import Sequence
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 
 from policies.evaluation import curves_of, evaluation_table, held_out_name
 from policies.run.config import TASKS, Config, plain, save
-from policies.run.film import film
+from policies.run.context import RunContext
+from policies.run.environments import RunEnvironments
+from policies.run.progress import RunProgress
 from utils.console import Console, Progress
 from utils.logger import Logger
 from utils.machine import describe, resident_bytes
 from utils.report import draw_adaptation
 from utils.run_lock import RunLock
+from utils.stopwatch import Stopwatch
 from utils.wandb_run import WandbRun
-
-if TYPE_CHECKING:
-    from policies.learner import Learner
 
 PICTURE = "adaptation.png"
 ERRORS = "error.log"
 """The file of a run folder that holds the tracebacks of our own errors."""
+UNLEARNED = (
+    "seed",
+    "num_parallel_workers",
+    "backend",
+    "wandb",
+    "profile",
+    "checkpoint_every",
+    "resume",
+    "evaluate",
+)
+"""Options that change nothing of what is learned, and the seed, over which an experiment is repeated."""
 
 
 class RunRecord:
-    """Entered for as long as a learner trains; without a folder it only shows."""
+    """Entered for as long as a run trains; without a folder it only shows."""
 
-    def __init__(self, config: Config, folder: Path | None, resumed: dict[str, Any]) -> None:
-        self._config = config
-        self._folder = folder
+    def __init__(
+        self,
+        context: RunContext,
+        progress: RunProgress,
+        environments: RunEnvironments,
+        watch: Stopwatch,
+        resumed: dict[str, Any],
+    ) -> None:
+        """`resumed` are the facts of the checkpoint that the run goes on from, or nothing."""
+        self._context, self._config, self._folder = context, context.config, context.run_dir
+        self._progress, self._environments, self._watch = progress, environments, watch
         self._resumed = resumed
         self._console = Console()
-        self._profile = cProfile.Profile() if config.profile else None
+        self._profile = cProfile.Profile() if self._config.profile else None
         self._logger: Logger | None = None
         self._wandb: WandbRun | None = None
+        self._lock: RunLock | None = None
         self._evaluation: dict[str, list[float]] = {}
         self._table = ""
-        self._begun = (0, 0)
-        self._lock: RunLock | None = None
+        self._begun_at = (progress.counters.env_steps, progress.counters.updates)
+        """Env steps and updates that the run had when this process took it over."""
         self.final_return = float("nan")
+
+    # -- begin and end ---------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         return self
 
-    def open(self, learner: Learner) -> None:
-        """Say where everything goes, and start to record."""
-        self._console.headline(headline(learner))
-        if learner.backend.reason:
-            self._console.message(learner.backend.reason)
-        self._begun = (learner.counters.env_steps, learner.counters.updates)
+    def open(self, note: str = "") -> None:
+        """Show where everything goes, and start to record; `note` is a line below the headline."""
+        self._console.headline(headline(self._context, self._environments))
+        if note:
+            self._console.message(note)
         if self._folder is not None:
             self._lock = RunLock(self._folder)
-            save_settings(learner, self._folder)  # a refused resume must not change what the run goes by
+            save_settings(self._context)  # only now: a refused resume must not change what the run records
             self._wandb = self._start_wandb(self._folder)
             self._logger = Logger(self._folder, self._wandb, resume_at=self._resumed.get("metrics_offset", 0))
         self._console.__enter__()
@@ -85,116 +107,6 @@ class RunRecord:
             run_id=self._resumed.get("wandb_run_id"),
         )
 
-    def facts(self, learner: Learner) -> dict[str, Any]:
-        """What a checkpoint keeps of the record."""
-        return {
-            "metrics_offset": self._logger.offset if self._logger else 0,
-            "wandb_run_id": self._wandb.run_id if self._wandb else None,
-            "versions": versions(),
-            "spent": self._spent(learner),
-        }
-
-    def _spent(self, learner: Learner) -> dict[str, float]:
-        """The run's seconds and faults so far, those before a resume included."""
-        faults = [env.faults for env in learner.environments]
-        mine = {
-            "seconds": learner.watch.total,
-            "restarts": sum(one.restarts for one in faults),
-            "dropped_trials": sum(one.dropped_trials for one in faults),
-        }
-        before = self._resumed.get("spent", {})
-        return {name: value + before.get(name, 0) for name, value in mine.items()}
-
-    def show(self, learner: Learner, wave_steps: int) -> None:
-        """Refresh the display, when it is time to."""
-        if self._console.due:
-            self._console.update(self._progress(learner, wave_steps))
-
-    def _progress(self, learner: Learner, wave_steps: int) -> Progress:
-        counters, watch = learner.counters, learner.watch
-        env_steps, seconds = counters.env_steps + wave_steps, max(watch.total, 1e-9)
-        returns = counters.recent_returns
-        return Progress(
-            env_steps=env_steps,
-            total_env_steps=self._config.train.n_env_steps_total,
-            env_steps_per_s=(env_steps - self._begun[0]) / seconds,
-            updates=counters.updates,
-            total_updates=0
-            if learner.needs.on_policy
-            else int(self._config.train.n_env_steps_total * self._config.train.updates_per_step),
-            updates_per_s=(counters.updates - self._begun[1]) / seconds,
-            shares=watch.shares(),
-            episodes=counters.episodes,
-            trials=counters.trials + counters.warmup_trials,
-            mean_length=float(np.mean(counters.recent_lengths)) if returns else 0.0,
-            mean_return_100=float(np.sum(counters.mean_return_by_episode)) if returns else 0.0,
-            return_by_episode=counters.mean_return_by_episode,
-            evaluation=self._evaluation,
-            memory_parent=resident_bytes([os.getpid()]),
-            memory_workers=resident_bytes(learner.worker_pids),
-            phase=counters.stage.replace("_", " "),
-        )
-
-    def line(self, learner: Learner, values: dict[str, Any]) -> None:
-        """One line of metrics at the end of an iteration."""
-        progress = self._progress(learner, 0)
-        times = {f"time/{name}": share for name, share in progress.shares.items()}
-        spent = self._spent(learner)
-        times |= {
-            "time/seconds": spent.pop("seconds"),
-            "time/env_steps_per_s": progress.env_steps_per_s,
-            "time/updates_per_s": progress.updates_per_s,
-        }
-        times |= {f"faults/{name}": count for name, count in spent.items() if count}
-        times |= {
-            "time/memory_parent": progress.memory_parent,
-            "time/memory_workers": progress.memory_workers,
-        }
-        evaluated = curves_of(values)
-        if evaluated:
-            self._evaluation = evaluated
-            self.final_return = evaluated[held_out_name(learner.family.spec)][-1]
-            self._table = evaluation_table(values, learner.family.spec)
-        if self._logger is not None:
-            self._logger.log(learner.counters.env_steps, {**values, **times})
-        if evaluated:
-            self._console.update(self._progress(learner, 0))
-
-    def finish(self, learner: Learner) -> None:
-        """Draw the picture, and say where everything is."""
-        self._console.update(self._progress(learner, 0))  # what is shown last is where the run ended
-        if self._profile is not None:
-            self._profile.disable()
-            text = io.StringIO()
-            pstats.Stats(self._profile, stream=text).sort_stats("tottime").print_stats(25)
-            self._console.message(text.getvalue())
-        if not learner.counters.updates and learner.stop_signal is None:
-            train, steps = self._config.train, learner.counters.env_steps
-            pool = f"the random pool of train.num_init_rollouts_pool={train.num_init_rollouts_pool} trials alone took {steps:,} env steps"
-            short = f"{steps:,} env steps earn no update by train.updates_per_step={train.updates_per_step}"
-            self._console.message(f"Nothing was learned: {short if learner.counters.iteration else pool}.")
-        if self._folder is None:
-            return
-        if self._wandb is not None:
-            self._wandb.summary({f"final/{name}": values for name, values in self._evaluation.items()})
-        lines = [
-            f"metrics      {self._folder / 'metrics.jsonl'}",
-            f"checkpoints  {self._folder / 'checkpoints'}",
-        ]
-        if self._wandb is not None and self._wandb.place:
-            lines.append(f"W&B          {self._wandb.place}")
-        if draw_curves(self._folder, learner):
-            lines.insert(0, f"picture      {self._folder / PICTURE}")
-        lines += [
-            f"resume       python main.py {shlex.quote(f'resume={self._folder}')}",
-            f"evaluate     python main.py {shlex.quote(f'evaluate={self._folder}')}",
-        ]
-        if learner.watch.seconds.get("checkpoint"):
-            lines.append(f"checkpoints took {learner.watch.shares()['checkpoint']:.1%} of the time")
-        self._console.message("\n".join([self._table, *lines] if self._table else lines))
-        for path in film(learner):  # last, since it may take a while
-            self._console.message(f"film         {path}")
-
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._console.__exit__(None, None, None)
         if self._logger is not None:
@@ -204,12 +116,154 @@ class RunRecord:
         if self._lock is not None:
             self._lock.release()
 
+    # -- while the run goes on -------------------------------------------------------------------------------
 
-def save_settings(learner: Learner, folder: Path) -> None:
-    """Write what makes a folder that of a run."""
-    folder.mkdir(parents=True, exist_ok=True)
-    save(learner.config, folder)
-    learner.tasks.save(folder / TASKS)
+    def facts(self) -> dict[str, Any]:
+        """The facts about the record that a checkpoint holds."""
+        return {
+            "metrics_offset": self._logger.offset if self._logger else 0,
+            "wandb_run_id": self._wandb.run_id if self._wandb else None,
+            "versions": versions(),
+            "spent": self._spent(),
+        }
+
+    def _spent(self) -> dict[str, float]:
+        """The run's seconds and faults so far, those before a resume included."""
+        faults = [env.faults for env in self._environments.made]
+        own = {
+            "seconds": self._watch.total,
+            "restarts": sum(counts.restarts for counts in faults),
+            "dropped_trials": sum(counts.dropped_trials for counts in faults),
+        }
+        before = self._resumed.get("spent", {})
+        return {name: value + before.get(name, 0) for name, value in own.items()}
+
+    def show(self, wave_steps: int) -> None:
+        """Refresh the display, when it is due; `wave_steps` are the env steps of an unfinished wave."""
+        if self._console.due:
+            self._console.update(self._display(wave_steps))
+
+    def _display(self, wave_steps: int = 0) -> Progress:
+        """The numbers that the console shows."""
+        counters, train = self._progress.counters, self._config.train
+        env_steps, seconds = counters.env_steps + wave_steps, max(self._watch.total, 1e-9)
+        first_step, first_update = self._begun_at
+
+        # On-policy, how many updates there will be is not known before: a wave may take more env steps.
+        total_updates = 0
+        if not self._context.needs.on_policy:
+            total_updates = int(train.n_env_steps_total * train.updates_per_step)
+
+        # The means are taken over the trials that started last; at the beginning there is none.
+        mean_length = mean_return = 0.0
+        if counters.recent_returns:
+            mean_length = float(np.mean(counters.recent_lengths))
+            mean_return = float(np.sum(counters.mean_return_by_episode))
+        return Progress(
+            env_steps=env_steps,
+            total_env_steps=train.n_env_steps_total,
+            env_steps_per_s=(env_steps - first_step) / seconds,
+            updates=counters.updates,
+            total_updates=total_updates,
+            updates_per_s=(counters.updates - first_update) / seconds,
+            shares=self._watch.shares(),
+            episodes=counters.episodes,
+            trials=counters.trials + counters.warmup_trials,
+            mean_length=mean_length,
+            mean_return_100=mean_return,
+            return_by_episode=counters.mean_return_by_episode,
+            evaluation=self._evaluation,
+            memory_parent=resident_bytes([os.getpid()]),
+            memory_workers=resident_bytes(self._environments.worker_pids),
+            phase=counters.stage.replace("_", " "),
+        )
+
+    def write_line(self, metrics: dict[str, Any]) -> None:
+        """Write one line of metrics at the end of an iteration."""
+        evaluated = curves_of(metrics)
+        if evaluated:
+            spec = self._context.family.spec
+            self._evaluation, self._table = evaluated, evaluation_table(metrics, spec)
+            self.final_return = evaluated[held_out_name(spec)][-1]
+        if self._logger is not None:
+            self._logger.log(self._progress.counters.env_steps, {**metrics, **self._measured()})
+        if evaluated:
+            self._console.update(self._display())
+
+    def _measured(self) -> dict[str, float]:
+        """The metrics that differ from machine to machine: times, faults and memory."""
+        display, spent = self._display(), self._spent()
+        shares = {f"time/{name}": share for name, share in display.shares.items()}
+        rates = {
+            "time/seconds": spent.pop("seconds"),
+            "time/env_steps_per_s": display.env_steps_per_s,
+            "time/updates_per_s": display.updates_per_s,
+        }
+        faults = {f"faults/{name}": count for name, count in spent.items() if count}
+        memory = {
+            "time/memory_parent": display.memory_parent,
+            "time/memory_workers": display.memory_workers,
+        }
+        return shares | rates | faults | memory
+
+    # -- at the end ------------------------------------------------------------------------------------------
+
+    def finish(self, *, stopped: bool) -> None:
+        """Draw the picture, and show where everything is; `stopped` says that a signal ended the run."""
+        self._console.update(self._display())  # the last line that is shown is where the run ended
+        if self._profile is not None:
+            self._profile.disable()
+            text = io.StringIO()
+            pstats.Stats(self._profile, stream=text).sort_stats("tottime").print_stats(25)
+            self._console.message(text.getvalue())
+        if not self._progress.counters.updates and not stopped:
+            self._console.message(f"Nothing was learned: {self._why_nothing()}.")
+        if self._folder is None:
+            return
+        if self._wandb is not None:
+            self._wandb.summary({f"final/{name}": values for name, values in self._evaluation.items()})
+        lines = [self._table] if self._table else []
+        self._console.message("\n".join([*lines, *self._places(self._folder)]))
+
+    def show_films(self, films: Sequence[Path]) -> None:
+        """Show where the films are."""
+        for path in films:
+            self._console.message(f"film         {path}")
+
+    def _why_nothing(self) -> str:
+        """The option because of which no update was made."""
+        train, counters = self._config.train, self._progress.counters
+        if counters.iteration:
+            return (
+                f"{counters.env_steps:,} env steps earn no update by "
+                f"train.updates_per_step={train.updates_per_step}"
+            )
+        return (
+            f"the random pool of train.num_init_rollouts_pool={train.num_init_rollouts_pool} trials alone "
+            f"took {counters.env_steps:,} env steps"
+        )
+
+    def _places(self, folder: Path) -> list[str]:
+        """Lines that say where the parts of the run are, and with which commands to go on."""
+        lines = [f"picture      {folder / PICTURE}"] if draw_curves(self._context, folder) else []
+        lines.append(f"metrics      {folder / 'metrics.jsonl'}")
+        lines.append(f"checkpoints  {folder / 'checkpoints'}")
+        if self._wandb is not None and self._wandb.place:
+            lines.append(f"W&B          {self._wandb.place}")
+        lines.append(f"resume       python main.py {shlex.quote(f'resume={folder}')}")
+        lines.append(f"evaluate     python main.py {shlex.quote(f'evaluate={folder}')}")
+        if self._watch.seconds.get("checkpoint"):
+            lines.append(f"checkpoints took {self._watch.shares()['checkpoint']:.1%} of the time")
+        return lines
+
+
+def save_settings(context: RunContext) -> None:
+    """Write the files that make a folder that of a run: its config and its tasks."""
+    folder = context.run_dir
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        save(context.config, folder)
+        context.tasks.save(folder / TASKS)
 
 
 def write_error(run_dir: Path) -> Path | None:
@@ -229,32 +283,26 @@ def write_error(run_dir: Path) -> Path | None:
 def group_of(config: Config) -> str:
     """One name for all seeds of one experiment: a digest of every option that changes what is learned."""
     settings = plain(config)
-    for name in (
-        "seed",
-        "num_parallel_workers",
-        "backend",
-        "wandb",
-        "profile",
-        "checkpoint_every",
-        "resume",
-        "evaluate",
-    ):
-        settings.pop(name)
-    settings["evaluation"].pop("films")
+    for name in UNLEARNED:
+        del settings[name]
+    del settings["evaluation"]["films"]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:6]
     return f"{config.env.family}-{config.agent.arch.name}-{config.algorithm.name}-{digest}"
 
 
-def headline(learner: Learner) -> str:
+def headline(context: RunContext, environments: RunEnvironments) -> str:
     """The first line of a run."""
-    config, env = learner.config, learner.env
-    where = f"run {learner.run_dir}" if learner.run_dir else "nothing is written"
-    return f"{config.env.family}, {config.agent.arch.name} agent: {env.num_envs} slots, {env.description}, device {learner.device}, {where}"
+    config, env = context.config, environments.training
+    where = f"run {context.run_dir}" if context.run_dir else "nothing is written"
+    return (
+        f"{config.env.family}, {config.agent.arch.name} agent: {env.num_envs} slots, {env.description}, "
+        f"device {context.device}, {where}"
+    )
 
 
-def draw_curves(folder: Path, learner: Learner) -> bool:
-    """Draw return by episode index over training, from the metrics file; False where nothing was evaluated."""
-    spec = learner.family.spec
+def draw_curves(context: RunContext, folder: Path) -> bool:
+    """Draw return by episode index over training, from the metrics; False where nothing was evaluated."""
+    spec = context.family.spec
     name = held_out_name(spec)
     steps: list[int] = []
     values: list[list[float]] = []
@@ -272,14 +320,15 @@ def draw_curves(folder: Path, learner: Learner) -> bool:
         curves={name.replace("_", "-"): (steps, values)},
         oracle=reference.oracle if reference else None,
         random=reference.random if reference else None,
-        title=f"{spec.name}: {learner.config.agent.arch.name} agent",
+        title=f"{spec.name}: {context.config.agent.arch.name} agent",
     )
     return True
 
 
 def changes_since(facts: dict[str, Any]) -> list[str]:
-    """What was another version when a checkpoint with these facts was written. (Cores and memory change no
-    number.)
+    """The versions that have changed since a checkpoint with these facts was written.
+
+    Another machine is no change, since cores and memory change no number.
     """
     before = facts.get("versions", {})
     return [
@@ -290,7 +339,7 @@ def changes_since(facts: dict[str, Any]) -> list[str]:
 
 
 def versions() -> dict[str, str]:
-    """What the numbers depend on besides the config."""
+    """What the numbers depend on besides the config: versions, and the machine."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -1,96 +1,133 @@
-"""The training loop, stage by stage: collect, update, evaluate, and a line of metrics, from wherever the
-counters stand.
-"""
+"""The training loop: collect, update, evaluate and write a line of metrics, stage by stage."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import torch
+from typing import Any, Protocol
 
 from policies.collection.wave import WaveInterrupted, WaveResult
-from policies.run.config import Overlap
-from policies.run.overlap import SideBySide
-from policies.run.progress import Stage, by_episode
-from policies.run.setup import wave_of
+from policies.run.context import LearningParts, RunContext
+from policies.run.overlap import OverlappedCollector
+from policies.run.progress import RunProgress, Stage, by_episode
+from policies.run.updates import Updater
 from utils.stopwatch import Stopwatch
 
-if TYPE_CHECKING:
-    from policies.learner import Learner
+
+class Actions(Protocol):
+    """The actions that the loop puts into an order; the Learner offers them."""
+
+    def collect_wave(self, most: int, budget: int | None = None, *, random: bool = False) -> WaveResult:
+        """Collect a wave in the training environment, and account for it."""
+        ...
+
+    def evaluate(self) -> dict[str, float]:
+        """The metrics of an evaluation."""
+        ...
+
+    def write_line(self, metrics: dict[str, Any]) -> None:
+        """Write a line of metrics."""
+        ...
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        ...
+
+    def tick(self) -> bool:
+        """Refresh the display; returns whether to stop."""
+        ...
+
+    @property
+    def stop_signal(self) -> int | None:
+        """The signal that ends training, if one came."""
+        ...
 
 
-class Training:
-    """Runs a learner until its env steps are taken or it is asked to stop; every stage can be left and
-    entered again by a resume.
-    """
+class TrainingLoop:
+    """Goes from stage to stage; each can be left when the run is stopped, and entered again by a resume."""
 
-    def __init__(self, learner: Learner) -> None:
-        self._learner = learner
-        self._config = learner.config
-        overlaps = self._config.learner.overlap is Overlap.bounded
-        self._side_by_side = SideBySide(learner, self._update_once) if overlaps else None
+    def __init__(
+        self,
+        actions: Actions,
+        context: RunContext,
+        parts: LearningParts,
+        progress: RunProgress,
+        updater: Updater,
+        watch: Stopwatch,
+        overlapped: OverlappedCollector | None = None,
+    ) -> None:
+        """`overlapped` collects waves while updates are made beside them; None: the two take turns."""
+        self._actions, self._context, self._parts, self._progress = actions, context, parts, progress
+        self._updater, self._watch, self._overlapped = updater, watch, overlapped
+        self._config, self._needs = context.config, context.needs
 
     def run(self) -> None:
-        """Go from stage to stage."""
+        """Train until the env steps are taken, or the run is asked to stop."""
         stages = {
             Stage.random_pool: self._fill_pool,
             Stage.collect: self._collect,
             Stage.update: self._update,
             Stage.evaluate: self._conclude,
         }
-        counters = self._learner.counters
-        while self._learner.stop_signal is None:
-            if counters.stage == Stage.collect and counters.env_steps >= self._config.train.n_env_steps_total:
+        counters = self._progress.counters
+        while self._actions.stop_signal is None:
+            if counters.stage == Stage.collect and self._is_over:
                 return
             try:
                 stages[counters.stage]()
-            except WaveInterrupted:
+            except WaveInterrupted:  # a resume plays the wave again, from its first trial
                 return
 
+    @property
+    def _is_over(self) -> bool:
+        return self._progress.counters.env_steps >= self._config.train.n_env_steps_total
+
     def _fill_pool(self) -> None:
-        learner, num = self._learner, self._config.train.num_init_rollouts_pool
-        if learner.needs.on_policy and learner.agent.normaliser is None:
-            num = 0  # nobody would learn anything from it
-        if num:
-            self._note("pool", learner.collect(num, True, learner.train_env_parallel))
-        if learner.needs.on_policy:
-            learner.counters.stage = Stage.evaluate
+        """Collect the trials of random actions."""
+        counters, num_trials = self._progress.counters, self._config.train.num_init_rollouts_pool
+        # On-policy no update reads the pool: without a normaliser nothing would be learned from it.
+        if self._needs.on_policy and self._parts.agent.normaliser is None:
+            num_trials = 0
+        if num_trials:
+            self._add_to_line("pool", self._actions.collect_wave(num_trials, random=True))
+        if self._needs.on_policy:
+            counters.stage = Stage.evaluate
         else:
-            self._earn_updates(learner.counters.env_steps)
+            self._earn_updates(counters.env_steps)
 
     def _collect(self) -> None:
-        learner, counters = self._learner, self._learner.counters
-        if self._side_by_side is not None:
-            result = self._side_by_side.collect()
-        else:
-            most, budget = wave_of(self._config, learner.family.config)
-            result = learner.collect(most, False, learner.train_env_parallel, budget)
+        """Collect a wave, which earns updates."""
+        counters, sizes = self._progress.counters, self._context.sizes
+        collect = self._actions.collect_wave if self._overlapped is None else self._overlapped.collect
+        result = collect(sizes.wave_trials, sizes.wave_env_steps)
         counters.iteration += 1
-        self._note("train", result)
+        self._add_to_line("train", result)
         self._earn_updates(result.env_steps)
-        if self._side_by_side is None:
+        if self._overlapped is None:
             return
-        if counters.env_steps < self._config.train.n_env_steps_total:
-            counters.stage = Stage.evaluate  # they are made beside the next wave
-        else:
-            self._side_by_side.keep_agent()  # who would play the next wave, should the run be prolonged
 
-    def _note(self, prefix: str, result: WaveResult) -> None:
-        """Put a wave into the line of metrics."""
-        record, whole = self._learner.counters.record, ~result.dropped
+        # With overlap the updates are made beside the next wave. The last wave has none: its updates follow,
+        # and the agent of before them is saved, since it plays the next wave should the run be prolonged.
+        if self._is_over:
+            self._overlapped.save_acting_agent()
+        else:
+            counters.stage = Stage.evaluate
+
+    def _add_to_line(self, prefix: str, result: WaveResult) -> None:
+        """Add the means over a wave to the line of metrics, without trials that were given up."""
+        line, whole = self._progress.counters.record, ~result.dropped
         if not whole.all():
-            record[f"{prefix}/dropped_trials"] = int(result.dropped.sum())
+            line[f"{prefix}/dropped_trials"] = int(result.dropped.sum())
         if not whole.any():
             return
-        record |= by_episode(f"{prefix}/return", result.returns[whole].mean(0))
-        record[f"{prefix}/trial_steps"] = float(result.lengths[whole].sum(1).mean())
-        if self._learner.family.spec.success:
-            record |= by_episode(f"{prefix}/success", result.successes[whole].mean(0))
+        line |= by_episode(f"{prefix}/return", result.returns[whole].mean(0))
+        line[f"{prefix}/trial_steps"] = float(result.lengths[whole].sum(1).mean())
+        if self._context.family.spec.success:
+            line |= by_episode(f"{prefix}/success", result.successes[whole].mean(0))
 
     def _earn_updates(self, env_steps: int) -> None:
-        counters = self._learner.counters
+        """On-policy a wave earns one update; off-policy each env step earns a part of one."""
+        counters = self._progress.counters
         counters.stage = Stage.update
-        if self._learner.needs.on_policy:
+        if self._needs.on_policy:
             counters.updates_due = 1
             return
         counters.update_credit += env_steps * self._config.train.updates_per_step
@@ -98,47 +135,38 @@ class Training:
         counters.update_credit -= counters.updates_due
 
     def _update(self) -> None:
-        counters = self._learner.counters
-        while counters.updates_due:
-            if self._learner.tick():
-                return
-            self._update_once()
-        self._learner.guard.settle()
-        counters.stage = Stage.evaluate
-
-    def _update_once(self, watch: Stopwatch | None = None) -> None:
-        counters, sums = self._learner.counters, self._learner.loss_sums
-        for name, value in self._learner.update_once(watch).items():
-            sums[name] = sums.get(name, torch.zeros_like(value)) + value
-        counters.updates_in_record += 1
-        counters.updates_due -= 1
+        """Make the updates that are due."""
+        if self._updater.make_due(self._watch, self._actions.tick):
+            self._progress.counters.stage = Stage.evaluate
 
     def _conclude(self) -> None:
         """Evaluate if it is time, write the iteration's line, and save if it is time."""
-        learner, counters = self._learner, self._learner.counters
-        if counters.env_steps >= min(counters.next_evaluation, self._config.train.n_env_steps_total):
-            counters.record |= learner.evaluate()
-            counters.next_evaluation = _after(counters.env_steps, self._config.evaluation.every)
-        losses = {
-            f"loss/{name}": float(value) / counters.updates_in_record
-            for name, value in learner.loss_sums.items()
-        }
-        progress = {
+        progress, counters = self._progress, self._progress.counters
+        if counters.env_steps >= counters.next_evaluation or self._is_over:
+            counters.record |= self._actions.evaluate()
+            counters.next_evaluation = _next_multiple(counters.env_steps, self._config.evaluation.every)
+
+        # One line: how far the run is, the waves and evaluations of this iteration, and its mean losses.
+        counts = {
             "iteration": counters.iteration,
             "updates": counters.updates,
             "trials": counters.trials + counters.warmup_trials,
         }
-        if learner.record is not None:
-            learner.record.line(learner, {**progress, **counters.record, **losses})
-        learner.loss_sums.clear()
-        counters.record = {}
-        counters.updates_in_record = 0
+        losses = {
+            f"loss/{name}": float(value) / counters.updates_in_record
+            for name, value in progress.loss_sums.items()
+        }
+        self._actions.write_line({**counts, **counters.record, **losses})
+
+        # The next iteration begins with an empty line; only now may a checkpoint be written.
+        progress.loss_sums.clear()
+        counters.record, counters.updates_in_record = {}, 0
         counters.stage = Stage.collect
         if counters.env_steps >= counters.next_checkpoint:
-            counters.next_checkpoint = _after(counters.env_steps, self._config.checkpoint_every)
-            learner.save()
+            counters.next_checkpoint = _next_multiple(counters.env_steps, self._config.checkpoint_every)
+            self._actions.save()
 
 
-def _after(env_steps: int, every: int) -> int:
-    """The next multiple of `every`."""
+def _next_multiple(env_steps: int, every: int) -> int:
+    """The next multiple of `every` beyond `env_steps`."""
     return (env_steps // every + 1) * every

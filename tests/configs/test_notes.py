@@ -9,7 +9,7 @@ import pytest
 from configs.cli import read
 from configs.compose import Composer
 from configs.schema import root, schemas
-from policies.run.setup import needs_of
+from policies.run.sizes import needs_of
 from utils.options import unread_options
 
 

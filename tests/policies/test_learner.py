@@ -303,7 +303,7 @@ def test_loading_where_nothing_was_saved_is_one_sentence(tmp_path: Path) -> None
 def test_a_failing_worker_ends_training_with_a_name_and_leaves_nothing_running(tmp_path: Path) -> None:
     config = tiny_config(workers=2, backend=BackendConfig(name="process", on_fault=OnFault["raise"]))
     with Learner(config, tmp_path) as learner:
-        os.kill(learner.worker_pids[0], signal.SIGKILL)
+        os.kill(learner.environments.worker_pids[0], signal.SIGKILL)
         with pytest.raises(WorkerError, match=r"slot 0.*SIGKILL"):
             learner.train()
         assert learner.train_env_parallel is not None
@@ -323,7 +323,8 @@ def test_training_through_killed_workers_equals_training_without(tmp_path: Path)
         def killing(wave: WaveResult | None = None) -> bool:
             rounds[0] += 1
             if rounds[0] % 40 == 7:
-                os.kill(cut.worker_pids[rounds[0] % len(cut.worker_pids)], signal.SIGKILL)
+                pids = cut.environments.worker_pids
+                os.kill(pids[rounds[0] % len(pids)], signal.SIGKILL)
             return tick(wave)
 
         cut.tick = killing  # pyright: ignore[reportAttributeAccessIssue]
@@ -350,7 +351,7 @@ def test_dropped_trials_are_counted_and_stay_out_of_replay_and_means(tmp_path: P
             return False
 
         learner.tick = killing  # pyright: ignore[reportAttributeAccessIssue]
-        result = learner.collect(6, False, env)
+        result = learner.collect(env, 6)
         assert result.dropped.sum() == 1 == env.faults.dropped_trials
         assert learner.buffer.num_trials == 5 and learner.buffer.num_added == 6
         assert (
@@ -364,7 +365,7 @@ def test_a_collection_of_nothing_but_given_up_trials_ends_the_run() -> None:
     with Learner(
         tiny_config(backend=BackendConfig(name="serial", on_fault=OnFault.drop, fault_budget=1000))
     ) as learner:
-        reset = learner.env.family.make_shard
+        reset = learner.environments.training.family.make_shard
 
         def broken(num_slots: int, threads: int = 1) -> Shard:
             shard = reset(num_slots, threads)
@@ -374,7 +375,7 @@ def test_a_collection_of_nothing_but_given_up_trials_ends_the_run() -> None:
         learner.close()
         learner.family.make_shard = broken  # pyright: ignore[reportAttributeAccessIssue]
         with pytest.raises(WorkerError, match="All 3 trials of a collection were given up"):
-            learner.collect(3, True, None)
+            learner.collect_wave(3, random=True)
 
 
 def test_a_mean_over_a_list_with_a_dropped_trial_is_not_reported(
@@ -448,7 +449,7 @@ def test_the_family_of_a_run_is_built_once_and_only_its_completed_options_are_re
     with Learner(config, tmp_path / "given", family=family) as learner:
         learner.train()
         assert learner.family is family
-        workers = learner.num_parallel_workers
+        workers = learner.environments.num_workers
         learner.init_env("meta", "PointRobot", 2, None, 3, num_parallel_workers=workers)
         assert len(built) == 2, "what a script asks for is what there is"
         learner.init_env("meta", "PointRobot", 2, None, 4, num_parallel_workers=workers)

@@ -24,7 +24,9 @@ from numpy.typing import NDArray
 import envs.manager.recovery
 from envs.backends.base import BackendConfig
 from envs.parallel_env_manager import ParallelEnvManager
-from policies.collection.wave import Plan, RandomActor, run_wave
+from policies.collection.actors import RandomActor
+from policies.collection.plans import WavePlan
+from policies.collection.wave import Sink, run_wave
 from tests.toys import CountingConfig, DelayedFamily
 from utils.seeding import Phase
 
@@ -33,7 +35,7 @@ SLOTS, WORKERS, TRIALS = 12, 4, 48
 SIGNALS = [signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP]
 
 
-class Hasher:
+class Hasher(Sink):
     """A sink that keeps one hash of all that it is given, in the order of the trials."""
 
     def __init__(self) -> None:
@@ -66,7 +68,9 @@ class Hasher:
 def wave(manager: ParallelEnvManager, number: int) -> str:
     """The hash of a wave, a function of its number."""
     kept = Hasher()
-    plan = Plan(0, Phase.TRAIN, number * TRIALS, np.random.default_rng(number).uniform(size=(TRIALS, 2)))
+    plan = WavePlan.of_tasks(
+        0, Phase.TRAIN, number * TRIALS, np.random.default_rng(number).uniform(size=(TRIALS, 2))
+    )
     run_wave(manager, RandomActor(manager.single_action_space), plan, sink=kept)
     return kept.text
 

@@ -13,7 +13,9 @@ from envs.backends import BACKENDS
 from envs.backends.base import BackendConfig
 from envs.base import Shard
 from envs.parallel_env_manager import ParallelEnvManager
-from policies.collection.wave import Plan, RandomActor, run_wave
+from policies.collection.actors import RandomActor
+from policies.collection.plans import WavePlan
+from policies.collection.wave import Sink, run_wave
 from tests.toys import ACTION_DIM, CountingConfig, CountingFamily, DelayedFamily
 from utils.seeding import Phase
 
@@ -28,7 +30,7 @@ def manage(**options: Any) -> ParallelEnvManager:
     return ParallelEnvManager(family, NUM_SLOTS, episodes_per_trial=2, **options)
 
 
-class RowRecorder:
+class RowRecorder(Sink):
     """A sink that records which rows it was given."""
 
     def __init__(self) -> None:
@@ -64,7 +66,7 @@ def played(min_ready: int | None, name: str, workers: int) -> RowRecorder:
     with manage(
         family=family, num_workers=workers, backend=BackendConfig(name=name, min_ready=min_ready)
     ) as manager:
-        plan = Plan(0, Phase.TRAIN, 0, np.random.default_rng(0).uniform(size=(11, 2)))
+        plan = WavePlan.of_tasks(0, Phase.TRAIN, 0, np.random.default_rng(0).uniform(size=(11, 2)))
         run_wave(manager, RandomActor(manager.single_action_space), plan, sink=recorder)
     return recorder
 

@@ -13,7 +13,9 @@ from envs.backends import BACKENDS
 from envs.backends.base import BackendConfig, OnFault
 from envs.base import Rows, Shard, SlotError, TaskFamily
 from envs.parallel_env_manager import EnvCrashLoopError, ParallelEnvManager, Start, WorkerError
-from policies.collection.wave import Plan, RandomActor, run_wave
+from policies.collection.actors import RandomActor
+from policies.collection.plans import WavePlan
+from policies.collection.wave import run_wave
 from tests.streams import stream_hash, trial_streams
 from tests.toys import ACTION_DIM, CountingFamily, CountingShard
 from tests.toys_faulty import FaultyFamily
@@ -138,14 +140,15 @@ def test_drop_gives_up_the_failing_trial_alone_and_counts_it(
     name: str, workers: int, groups: int, tmp_path: Path
 ) -> None:
     """The other trials are those of a run without faults, even in the same shard."""
-    plan = Plan(0, Phase.TRAIN, 0, np.linspace(0.1, 0.9, NUM_TRIALS)[:, None] * np.ones(2))
+    tasks = np.linspace(0.1, 0.9, NUM_TRIALS)[:, None] * np.ones(2)
+    plan = WavePlan.of_tasks(0, Phase.TRAIN, 0, tasks)
     with manage(FaultyFamily(**FALLING, where="nowhere"), groups=groups) as manager:
         expected = run_wave(manager, RandomActor(manager.single_action_space), plan)
     family = faulty(tmp_path, "slot_error", at=1, task_above=0.75)
     with manage(family, name, workers, groups=groups, on_fault=OnFault.drop) as manager:
         found = run_wave(manager, RandomActor(manager.single_action_space), plan)
-        assert found.dropped.sum() == 1 and plan.tasks[found.dropped][0, 0] > 0.75
-        assert manager.faults.dropped == {tuple(plan.tasks[found.dropped][0].tolist()): 1}
+        assert found.dropped.sum() == 1 and tasks[found.dropped][0, 0] > 0.75
+        assert manager.faults.dropped == {tuple(tasks[found.dropped][0].tolist()): 1}
     assert np.isnan(found.returns[found.dropped]).all()
     np.testing.assert_array_equal(found.returns[~found.dropped], expected.returns[~found.dropped])
 
@@ -238,9 +241,9 @@ def test_a_slot_that_was_dropped_does_not_touch_the_next_wave(tmp_path: Path) ->
     tasks = np.full((NUM_SLOTS, 2), 0.5)
     tasks[-1] = 0.9
     with manage(faulty(tmp_path, "slot_error", at=2, task_above=0.8), on_fault=OnFault.drop) as manager:
-        first = run_wave(manager, actor, Plan(0, Phase.TRAIN, 0, tasks))
+        first = run_wave(manager, actor, WavePlan.of_tasks(0, Phase.TRAIN, 0, tasks))
         assert first.dropped.tolist() == [False] * (NUM_SLOTS - 1) + [True]
-        second = run_wave(manager, actor, Plan(0, Phase.TRAIN, 0, tasks[:2]))
+        second = run_wave(manager, actor, WavePlan.of_tasks(0, Phase.TRAIN, 0, tasks[:2]))
         assert not second.dropped.any() and np.isfinite(second.returns).all()
 
 

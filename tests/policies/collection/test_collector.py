@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from buffers.rollout import RolloutBuffer
-from policies.collection.collector import play, take_in
+from policies.collection.collector import LocalCollector, account_for
 from policies.learner import Learner
-from policies.run.setup import wave_shape
 from tests.runs import digest, state_of, tiny_config
 
 
@@ -21,17 +20,20 @@ def test_a_wave_kept_apart_and_then_taken_in_is_the_wave() -> None:
         with Learner(config) as learner:
             for _ in range(2):
                 if not apart:
-                    learner.collect(4, False, None)
+                    learner.collect_wave(4)
                     continue
                 first, before = learner.buffer.num_added, state_of(learner)
-                wave = RolloutBuffer(**wave_shape(config, learner.family))
+                wave = RolloutBuffer(**learner.context.sizes.wave_shape)
                 wave.num_added = first
-                result = play(learner, 4, learner.agent, learner.env, wave, tick=lambda _: False)
+                env, context, progress = learner.environments.training, learner.context, learner.progress
+                result = LocalCollector(
+                    context, progress, env, learner.agent, wave, learner.watch, lambda _: False
+                ).collect(4)
                 assert state_of(learner) == before
                 learner.buffer.restore([wave.export(first, wave.num_added)], first)
-                take_in(learner, result, first=first, warmup=False)
+                account_for(result, context, learner.parts, progress, first=first, warmup=False)
             assert learner.buffer.num_trials == 5 and learner.buffer.num_added == 8
-            batch = learner.buffer.sample(learner.needs, learner._sampling)
+            batch = learner.buffer.sample(learner.context.needs, learner._sampling)
             found.append((state_of(learner), digest([batch.obs, batch.prev_action, batch.trains])))
     assert found[0] == found[1]
 
@@ -39,7 +41,7 @@ def test_a_wave_kept_apart_and_then_taken_in_is_the_wave() -> None:
 def test_no_trials_are_no_wave() -> None:
     with Learner(tiny_config()) as learner:
         before = state_of(learner)
-        assert learner.collect(0, False, None).env_steps == 0
+        assert learner.collect_wave(0).env_steps == 0
         with pytest.raises(ValueError, match="-1 trials cannot be collected"):
             learner.collect_rollouts_parallel(-1)
         assert state_of(learner) == before

@@ -4,6 +4,7 @@ else.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.base import PolicyRows
-from policies.collection.staging import Staging, parts_of, rows_of
-from policies.collection.wave import AgentActor
+from policies.collection.actors import AgentActor
+from policies.collection.staging import Staging, rows_from_tensors, tensors_of_rows
 from policies.learner import Learner
 from tests.runs import digest, stored_rows, tiny_config
 
@@ -54,7 +55,7 @@ class Elsewhere:
     def act(
         self, rows: PolicyRows, state: Any, noise: Tensor, deterministic: bool
     ) -> tuple[Tensor, dict[str, Tensor], Any]:
-        self.seen = [*parts_of(rows).values(), noise]
+        self.seen = [*tensors_of_rows(rows).values(), noise]
         return torch.zeros(len(noise), 2), {}, {"hidden": state["hidden"] + 1}
 
 
@@ -64,12 +65,12 @@ def test_acting_sends_all_of_a_round_to_the_device_at_once(
 ) -> None:
     monkeypatch.setattr(ParallelEnvManager, "may_lag", True)  # so that it needs to know which rows are there
     with Learner(tiny_config(**options)) as learner:
-        agent, manager = Elsewhere(), learner.env
-        act = AgentActor(agent, device="meta").for_group(manager, manager.groups[0])  # pyright: ignore[reportArgumentType]
+        agent, manager = Elsewhere(), learner.environments.training
+        actor = AgentActor(agent, device="meta").for_group(manager, manager.groups[0])  # pyright: ignore[reportArgumentType]
         noise = agent.draw_noise(learner._sampling, manager.groups[0].size)
         with torch.inference_mode(), Crossings() as crossings:
-            act(noise)
-            act(noise)
+            actor.act(noise)
+            actor.act(noise)
     assert crossings.count == 2
     assert {part.device.type for part in agent.seen} == {"meta"}
 
@@ -80,7 +81,7 @@ def test_what_is_staged_acts_as_what_is_not(options: dict[str, Any]) -> None:
     for staged in (False, True):
         with Learner(tiny_config(**options)) as learner:
             if staged:
-                learner.device = "cpu:0"  # any other name is another device
+                learner.context = replace(learner.context, device="cpu:0")  # another name is another device
             learner.collect_rollouts_parallel(7)
             found.append(digest(stored_rows(learner)))
     assert found[0] == found[1]
@@ -95,9 +96,9 @@ def test_rows_keep_their_shapes_types_and_numbers() -> None:
         flags,
         ~flags,
     )
-    parts = parts_of(rows)
+    parts = tensors_of_rows(rows)
     image = Staging(parts, "cpu").send(parts)
-    again = parts_of(rows_of(image))
+    again = tensors_of_rows(rows_from_tensors(image))
     assert list(again) == list(parts)
     for name, part in parts.items():
         assert (

@@ -10,11 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from buffers.replay import Replay
+from envs.base import ActionSpace
 from envs.parallel_env_manager import ParallelEnvManager, SlotGroup
-from policies.collection.wave import Act, AgentActor, OpenPlan, Plan, RandomActor, WaveInterrupted, run_wave
+from policies.collection.actors import AgentActor, GroupActor, RandomActor
+from policies.collection.plans import WavePlan
+from policies.collection.wave import Sink, WaveInterrupted, run_wave
 from policies.learner import Learner
 from policies.memory import MEMORIES
-from policies.run.setup import replay_shape
 from tests.runs import tiny_config
 from tests.toys import CountingConfig, CountingFamily
 from utils.seeding import Phase
@@ -31,12 +33,16 @@ def manager_of(num_envs: int = 3, *, falls: bool = True, k: int = 2, horizon: in
     )
 
 
-def plan_of(n: int, *, root: int = 0, first: int = 0) -> Plan:
-    return Plan(root, Phase.TRAIN, first, np.random.default_rng(0).uniform(size=(n, 2)))
+def plan_of(n: int, *, root: int = 0, first: int = 0) -> WavePlan:
+    return WavePlan.of_tasks(root, Phase.TRAIN, first, tasks_of(n))
 
 
-class Recorder:
-    """A sink that keeps every row it is given."""
+def tasks_of(n: int) -> NDArray[np.float64]:
+    return np.random.default_rng(0).uniform(size=(n, 2))
+
+
+class Recorder(Sink):
+    """A sink that stores every row it is given."""
 
     def __init__(self) -> None:
         self.reserved = 0
@@ -69,18 +75,22 @@ class Recorder:
 
 
 class CountingActor(RandomActor):
-    """Random actions, and how often it was asked."""
+    """Random actions, and how often they were asked for."""
 
-    calls = 0
+    def __init__(self, space: ActionSpace) -> None:
+        super().__init__(space)
+        self.calls = 0
 
-    def for_group(self, manager: ParallelEnvManager, group: SlotGroup) -> Act:
-        act = super().for_group(manager, group)
+    def for_group(self, manager: ParallelEnvManager, group: SlotGroup) -> GroupActor:
+        actor = super().for_group(manager, group)
+        act = actor.act
 
         def counted(noise: NDArray[Any]) -> NDArray[Any]:
             self.calls += 1
             return act(noise)
 
-        return counted
+        actor.act = counted  # pyright: ignore[reportAttributeAccessIssue]
+        return actor
 
 
 @pytest.mark.parametrize("n", [1, 3, 7])
@@ -102,7 +112,7 @@ def test_a_trial_is_the_same_in_any_wave_that_plays_it() -> None:
     one of seven in three.
     """
     alone, among = Recorder(), Recorder()
-    plan = plan_of(7)
+    plan, tasks = plan_of(7), tasks_of(7)
     with manager_of() as manager:
         run_wave(manager, RandomActor(ACTIONS), plan, sink=among)
     for number in (0, 4, 6):
@@ -110,25 +120,25 @@ def test_a_trial_is_the_same_in_any_wave_that_plays_it() -> None:
             run_wave(
                 manager,
                 RandomActor(ACTIONS),
-                Plan(0, Phase.TRAIN, number, plan.tasks[number : number + 1]),
+                WavePlan.of_tasks(0, Phase.TRAIN, number, tasks[number : number + 1]),
                 sink=alone,
             )
         assert alone.rows.pop(0) == among.rows[number]
 
 
 def test_other_roots_phases_and_numbers_are_other_trials() -> None:
-    def rows_of(plan: Plan) -> list[tuple[int, bytes, bytes]]:
+    def rows_of(plan: WavePlan) -> list[tuple[int, bytes, bytes]]:
         sink = Recorder()
         with manager_of(1) as manager:
             run_wave(manager, RandomActor(ACTIONS), plan, sink=sink)
         return sink.rows[0]
 
-    tasks = plan_of(1).tasks
+    tasks = tasks_of(1)
     plans = [
-        Plan(0, Phase.TRAIN, 0, tasks),
-        Plan(1, Phase.TRAIN, 0, tasks),
-        Plan(0, Phase.WARMUP, 0, tasks),
-        Plan(0, Phase.TRAIN, 1, tasks),
+        WavePlan.of_tasks(0, Phase.TRAIN, 0, tasks),
+        WavePlan.of_tasks(1, Phase.TRAIN, 0, tasks),
+        WavePlan.of_tasks(0, Phase.WARMUP, 0, tasks),
+        WavePlan.of_tasks(0, Phase.TRAIN, 1, tasks),
     ]
     assert len({tuple(rows_of(plan)) for plan in plans}) == 4
 
@@ -170,9 +180,9 @@ def test_an_interrupted_wave_counts_nothing_and_the_next_is_not_disturbed() -> N
     assert again.rows == fresh.rows
 
 
-def budget_of(most: int, budget: int | None, *, first: int = 0) -> OpenPlan:
+def budget_of(most: int, budget: int | None, *, first: int = 0) -> WavePlan:
     """Tasks by the number of the trial."""
-    return OpenPlan(
+    return WavePlan(
         0, Phase.TRAIN, first, most, lambda number: np.random.default_rng(number).uniform(size=2), budget
     )
 
@@ -212,7 +222,7 @@ def test_tasks_are_drawn_for_the_trials_that_start_only_and_by_their_numbers() -
         return np.full(2, number / 1000)
 
     with manager_of(3) as manager:
-        result = run_wave(manager, RandomActor(ACTIONS), OpenPlan(0, Phase.TRAIN, 7, 500, task, 50))
+        result = run_wave(manager, RandomActor(ACTIONS), WavePlan(0, Phase.TRAIN, 7, 500, task, 50))
     assert drawn == list(range(7, 7 + len(result.lengths)))
 
 
@@ -226,23 +236,21 @@ def test_a_round_in_which_a_row_is_late_changes_nothing_of_what_its_slot_remembe
     config.memory = MEMORIES[memory].Config(name=memory, hidden_size=16)
 
     def played(late: bool) -> list[bytes]:
-        act, rng, found = (
-            AgentActor(learner.agent, device="cpu", deterministic=True).for_group(learner.env, group),
-            np.random.default_rng(0),
-            list[bytes](),
-        )
+        actor = AgentActor(learner.agent, device="cpu", deterministic=True).for_group(env, group)
+        rng, found = np.random.default_rng(0), list[bytes]()
         for time in range(4):
             obs[:], rows.reward[:] = rng.standard_normal(obs.shape), rng.standard_normal(group.size)
             rows.episode_start[:] = rows.trial_start[:] = time == 0
             for there in (True, False) if late else (True,):
                 rows.valid[:] = there
                 with torch.inference_mode():
-                    action = act(noise).tobytes()
+                    action = actor.act(noise).tobytes()
                 found += [action] if there else []
         return found
 
     with Learner(config) as learner:
-        group = learner.env.groups[0]
+        env = learner.environments.training
+        group = env.groups[0]
         rows, noise = group.rows, learner.agent.draw_noise(np.random.default_rng(0), group.size)
         obs: Any = rows.obs
         assert played(late=True) == played(late=False)
@@ -251,9 +259,14 @@ def test_a_round_in_which_a_row_is_late_changes_nothing_of_what_its_slot_remembe
 def test_what_an_agent_says_of_its_rows_is_kept_with_them() -> None:
     with Learner(tiny_config()) as learner:
         learner.agent.extras = ("log_prob",)
-        replay = Replay(**{**replay_shape(learner.config, learner.family), "extras": ("log_prob",)})
-        plan = Plan(0, Phase.TRAIN, 0, learner.family.sample_tasks(np.random.default_rng(0), 5, "train"))
-        run_wave(learner.env, AgentActor(learner.agent, device="cpu"), plan, sink=replay)
+        shape: dict[str, Any] = learner.context.sizes.buffer_shape | {"extras": ("log_prob",)}
+        replay = Replay(**shape)
+        env, tasks = (
+            learner.environments.training,
+            learner.family.sample_tasks(np.random.default_rng(0), 5, "train"),
+        )
+        plan = WavePlan.of_tasks(0, Phase.TRAIN, 0, tasks)
+        run_wave(env, AgentActor(learner.agent, device="cpu"), plan, sink=replay)
         batch = replay.whole(0, 5)
         with torch.no_grad():
             expected = learner.agent.unroll(batch).policy.log_prob(batch.action)

@@ -62,13 +62,8 @@ def test_overwritten_trials_are_let_go_and_the_rest_restored(tmp_path: Path) -> 
 
 def test_an_empty_folder_has_no_snapshot(tmp_path: Path) -> None:
     with Learner(tiny_config()) as learner:
-        sampling = learner._sampling
-        assert (
-            RunCheckpoints(
-                tmp_path, algorithm=learner.algorithm, replay=learner.buffer, sampling=sampling
-            ).load()
-            is None
-        )
+        checkpoints = RunCheckpoints(tmp_path, learner.parts, learner.progress, learner._sampling)
+        assert checkpoints.load() is None
 
 
 def test_a_full_disk_is_a_warning_twice_and_then_the_end(

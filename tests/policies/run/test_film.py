@@ -16,7 +16,6 @@ from envs.meta.toy.point_robot import PointRobotShard
 from envs.parallel_env_manager import WorkerError
 from policies.learner import Learner
 from policies.run import film as module
-from policies.run.film import film
 from tests.runs import tiny_config
 
 
@@ -29,7 +28,7 @@ def test_a_film_has_a_picture_of_every_row_of_a_trial(tmp_path: Path) -> None:
     with Learner(
         tiny_config(evaluation={"films": 2, "episodes_per_trial": 3}), tmp_path, learns=False
     ) as learner:
-        paths = film(learner)
+        paths = learner.film()
     assert paths == sorted(tmp_path.glob("film_*.gif")) == [tmp_path / "film_1.gif", tmp_path / "film_2.gif"]
     with Image.open(paths[0]) as first, Image.open(paths[1]) as second:
         assert length(first) == length(second) == 3 * (6 + 1)
@@ -42,7 +41,7 @@ def test_of_a_long_trial_some_rows_are_drawn_and_all_starts_and_ends(
     monkeypatch.setattr(module, "MOST_PICTURES", 4)
     with (
         Learner(tiny_config(evaluation={"films": 1}), tmp_path, learns=False) as learner,
-        Image.open(film(learner)[0]) as found,
+        Image.open(learner.film()[0]) as found,
     ):
         assert length(found) == len({0, 4, 8, 12} | {0, 6, 7, 13})
 
@@ -64,7 +63,7 @@ def test_where_nothing_can_be_drawn_a_warning_says_why(
     (tmp_path / "film_1.gif").write_bytes(b"of another day")
     monkeypatch.setattr(PointRobotShard, "render", render)
     with Learner(tiny_config(evaluation={"films": 1}), tmp_path, learns=False) as learner:
-        assert film(learner) == []
+        assert learner.film() == []
     assert "There is no film: " in caplog.text and "no screen" in caplog.text
     assert [path.name for path in tmp_path.glob("film*")] == ["film_1.gif"]
 
@@ -83,7 +82,7 @@ def test_its_environment_is_stepped_as_the_runs_are_and_may_die(
         tmp_path,
         learns=False,
     ) as learner:
-        assert film(learner) == []
+        assert learner.film() == []
     assert asked == ["process"] and caplog.messages == ["There is no film: The environment died."]
 
 
@@ -97,6 +96,6 @@ def test_a_picture_of_any_shape_has_a_size_to_look_at(width: int, height: int) -
 
 def test_without_a_folder_or_a_wish_there_is_no_film(tmp_path: Path) -> None:
     with Learner(tiny_config(evaluation={"films": 1})) as learner:
-        assert film(learner) == []
+        assert learner.film() == []
     with Learner(tiny_config(), tmp_path) as learner:
-        assert film(learner) == [] and not list(tmp_path.glob("*.gif"))
+        assert learner.film() == [] and not list(tmp_path.glob("*.gif"))

@@ -44,16 +44,16 @@ def test_the_first_number_that_is_none_is_named_when_the_next_update_has_been_ma
         and "\n" not in str(caught.value)
         and str(caught.value).endswith(".")
     )
-    guard.settle()  # it has been said
+    guard.check_last()  # it has been said
 
 
 def test_the_last_update_is_looked_at_too() -> None:
     guard = NanGuard(None)
     guard.watch(0, batch_of(), said(1e14))
-    guard.settle()
+    guard.check_last()
     guard.watch(1, batch_of(), said(1.0, q=float("nan")))
     with pytest.raises(ExplodedError, match=r"^q was nan in update 1, though"):
-        guard.settle()
+        guard.check_last()
 
 
 @pytest.mark.parametrize("kind", ["continuous", "discrete-masked"])
@@ -66,7 +66,7 @@ def test_the_batch_is_kept_and_blamed_where_it_is_to_blame(tmp_path: Path, kind:
         ExplodedError,
         match=r"because reward of its batch are not finite \(the batch is in .*exploded\.pt\)\.$",
     ):
-        guard.settle()
+        guard.check_last()
     kept = torch.load(tmp_path / FILE, weights_only=True)
     assert kept["update"] == 7 and np.isnan(kept["metrics"]["critic_loss"]) and kept["metrics"]["q"] == 0.5
     assert torch.equal(kept["batch"]["reward"], reward) and torch.equal(kept["batch"]["trains"], batch.trains)
@@ -80,7 +80,7 @@ def test_a_batch_that_cannot_be_saved_is_said(tmp_path: Path) -> None:
     guard = NanGuard(tmp_path / "gone")
     guard.watch(0, batch_of(), said(float("nan")))
     with pytest.raises(ExplodedError, match=r"critic_loss was nan.*could not be saved"):
-        guard.settle()
+        guard.check_last()
 
 
 @pytest.mark.parametrize("last", [False, True])

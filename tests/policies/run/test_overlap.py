@@ -17,13 +17,10 @@ import torch
 
 from buffers.base import Batch
 from envs.parallel_env_manager import WorkerError
-from policies.agents.agent import Agent
-from policies.collection.collector import play
+from policies.collection.collector import LocalCollector
 from policies.collection.wave import WaveResult
 from policies.learner import Learner
-from policies.run import overlap
 from policies.run.config import Config, Overlap
-from policies.run.training import Training
 from tests.runs import digest, metrics_of, state_of, tiny_config
 
 NAP = 0.003
@@ -60,7 +57,7 @@ def before_each_tick(learner: Learner, look: Callable[[], object]) -> None:
 
 def collecting(learner: Learner) -> bool:
     """In a wave that has updates beside it."""
-    return bool(learner.acting) and learner.counters.iteration > 0
+    return bool(learner.progress.acting_agent) and learner.counters.iteration > 0
 
 
 def trained(
@@ -105,16 +102,19 @@ def test_a_wave_is_played_by_the_agent_before_the_updates_of_the_last_one(
     ready: list[tuple[int, str]] = []
     seen: list[tuple[int, int]] = []
 
-    def noting(learner: Learner, num_trials: int, agent: Agent, *others: Any, **more: Any) -> WaveResult:
-        played.append(digest(agent.state_dict()))
-        return play(learner, num_trials, agent, *others, **more)
+    collect = LocalCollector.collect
 
-    monkeypatch.setattr(overlap, "play", noting)
+    def noting(collector: LocalCollector, most: int, budget: int | None = None) -> WaveResult:
+        if not collector.random_actions:
+            played.append(digest(collector.agent.state_dict()))
+        return collect(collector, most, budget)
+
+    monkeypatch.setattr(LocalCollector, "collect", noting)
     with Learner(overlapped()) as learner:
         before_each_update(
             learner, lambda: seen.append((learner.buffer.num_added, learner.buffer.num_trials))
         )
-        training = Training(learner)
+        training = learner.training_loop()
         conclude = training._conclude
 
         def concluding() -> None:
@@ -167,7 +167,7 @@ def test_a_stopped_run_is_resumed_as_if_nothing_had_happened(
     if moment == "wave":
         with Learner(overlapped(), tmp_path) as resumed:
             resumed.load()
-            assert resumed.acting and 0 < resumed.counters.updates_due < 5
+            assert resumed.progress.acting_agent and 0 < resumed.counters.updates_due < 5
     assert trained(overlapped(), tmp_path, Learner.load) == whole[1]
     assert metrics_of(tmp_path) == metrics_of(whole[0])
 
@@ -206,10 +206,10 @@ def test_what_goes_wrong_on_one_side_ends_the_other_and_is_raised(side: str) -> 
 
         before_each_update(learner, fail) if side == "updates" else before_each_tick(learner, fail)
         with pytest.raises(type(error), match="broken"):
-            Training(learner).run()
-        assert "updates" not in {thread.name for thread in threading.enumerate()}
+            learner.training_loop().run()
+        assert not any(thread.name.startswith("updates") for thread in threading.enumerate())
 
 
 def test_an_algorithm_that_needs_its_own_policys_rows_is_refused() -> None:
     with Learner(overlapped(algorithm="PPO")) as learner, pytest.raises(ValueError, match="older policy"):
-        Training(learner)
+        learner.training_loop()

@@ -25,7 +25,7 @@ def test_the_first_line_names_environment_slots_workers_start_method_device_and_
     tmp_path: Path,
 ) -> None:
     with Learner(tiny_config(workers=2), tmp_path) as learner:
-        line = headline(learner)
+        line = headline(learner.context, learner.environments)
     for part in (
         "PointRobot",
         "Memory agent",

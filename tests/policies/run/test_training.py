@@ -13,14 +13,13 @@ from policies.algorithms.off_policy_config import OffPolicyConfig
 from policies.algorithms.ppo import PPOConfig
 from policies.learner import Learner
 from policies.run.progress import Stage
-from policies.run.training import Training
 from tests.runs import digest, metrics_of, stored_rows, tiny_config
 
 
 def test_updates_follow_env_steps_with_the_fraction_carried_over() -> None:
     config = tiny_config(train={"updates_per_step": 0.03})
     with Learner(config) as learner:
-        Training(learner).run()
+        learner.training_loop().run()
         counters = learner.counters
     assert counters.updates == int(counters.env_steps * 0.03)
     assert counters.update_credit == pytest.approx(counters.env_steps * 0.03 % 1)
@@ -28,7 +27,7 @@ def test_updates_follow_env_steps_with_the_fraction_carried_over() -> None:
 
 def test_a_run_without_a_pool_learns_from_its_own_trials() -> None:
     with Learner(tiny_config(train={"num_init_rollouts_pool": 0})) as learner:
-        Training(learner).run()
+        learner.training_loop().run()
         assert learner.counters.warmup_trials == 0 and learner.counters.updates > 0
         assert learner.counters.stage == Stage.collect
 
@@ -75,7 +74,7 @@ def test_on_policy_there_is_one_update_for_each_wave_of_its_own_rows() -> None:
             return update(batch)
 
         learner.algorithm.update = noting  # pyright: ignore[reportAttributeAccessIssue]
-        Training(learner).run()
+        learner.training_loop().run()
         counters = learner.counters
         assert counters.updates == counters.iteration == len(seen) and sum(seen) == counters.env_steps
         assert all(120 <= steps < 120 + 3 * 80 for steps in seen)
@@ -116,7 +115,7 @@ def test_rows_are_learned_from_as_they_were_acted_on(algorithm: str) -> None:
             return metrics
 
         learner.algorithm.update = noting  # pyright: ignore[reportAttributeAccessIssue]
-        Training(learner).run()
+        learner.training_loop().run()
         rows = normaliser.state_dict()["_extra_state"]["return"]["count"]
         counters = learner.counters
     assert rows == (counters.trials + counters.warmup_trials) * 2 * 7
@@ -129,7 +128,7 @@ def test_off_policy_an_iteration_may_be_a_number_of_env_steps() -> None:
             train={"num_env_steps_per_iter": 50, "num_init_rollouts_pool": 0, "n_env_steps_total": 200}
         )
     ) as learner:
-        Training(learner).run()
+        learner.training_loop().run()
         counters = learner.counters
         assert (
             counters.iteration == 3
@@ -150,9 +149,9 @@ def test_in_bfloat16_acting_is_the_same_and_an_update_nearly(algorithm: str) -> 
         if isinstance(config.algorithm, OffPolicyConfig):
             config.algorithm.batch_size = 30
         with Learner(config) as learner:
-            learner.collect(30, False, None)
+            learner.collect_wave(30)
             rows.append(digest(stored_rows(learner)))
-            updates.append({name: float(value) for name, value in learner.update_once().items()})
+            updates.append(learner.update())
             assert {parameter.dtype for parameter in learner.agent.parameters()} == {torch.float32}
             assert {
                 parameter.grad.dtype for parameter in learner.agent.parameters() if parameter.grad is not None

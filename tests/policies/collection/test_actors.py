@@ -1,6 +1,4 @@
-"""What actors remember: windows that start from it are read as they were acted on, and keeping it changes
-nothing else.
-"""
+"""Actors: windows that start from a stored state are read as they were acted on; storing changes nothing else."""
 
 from __future__ import annotations
 
@@ -18,14 +16,17 @@ from buffers.base import Batch
 from buffers.replay import Replay
 from policies.agents.base import Arch, Encoders, PolicyRows
 from policies.algorithms.off_policy_config import OffPolicyConfig, WindowStart
-from policies.collection.actor_state import keep, leaves_of
-from policies.collection.wave import RandomActor
+from policies.collection.actors import RandomActor
+from policies.collection.plans import WavePlan
+from policies.collection.wave import run_wave
 from policies.learner import Learner
 from policies.memory import MEMORIES
+from policies.run.checks import check_family
 from policies.run.config import Config
-from policies.run.setup import check_family, replay_shape
+from policies.run.sizes import RunSizes, state_leaves
 from tests.runs import digest, metrics_of, state_of, stored_rows, tiny_config
 from utils.options import OptionError
+from utils.seeding import Phase
 
 STORING = [name for name, memory in MEMORIES.items() if memory.stores_state]
 TOLERANCE = 1e-5
@@ -87,10 +88,10 @@ def test_a_window_from_a_stored_state_is_read_as_it_was_acted_on(
     ) as learner:
         said = noting(learner)
         learner.collect_rollouts_parallel(8, random_actions=pool)
-        batch = learner.buffer.sample(learner.needs, np.random.default_rng(0))
+        batch = learner.buffer.sample(learner.context.needs, np.random.default_rng(0))
         compared, from_nothing = 0, []
         for _ in range(8):
-            batch = learner.buffer.sample(learner.needs, np.random.default_rng(compared))
+            batch = learner.buffer.sample(learner.context.needs, np.random.default_rng(compared))
             with torch.no_grad():
                 outputs, empty = (
                     learner.agent.unroll(batch),
@@ -161,8 +162,7 @@ def test_states_are_part_of_what_must_fit_in_memory() -> None:
     sizes = []
     for start in WindowStart:
         config = windows_config(start=start, train={"buffer_size": 10**6})
-        family = check_family(config)
-        sizes.append(Replay.bytes_needed(**replay_shape(config, family)))
+        sizes.append(Replay.bytes_needed(**RunSizes.of(config, check_family(config)).buffer_shape))
     assert sizes[1] - sizes[0] == 10**6 // 12 * 6 * 16 * 4
     config = windows_config(train={"buffer_size": 10**12})
     with pytest.raises(OptionError, match="The replay needs"):
@@ -176,15 +176,16 @@ def test_without_windows_that_start_from_them_nothing_is_kept() -> None:
         windows_config(arch=Arch.Markov),
         tiny_config(algorithm="PPO"),
     ):
-        shape = replay_shape(config, check_family(config))
+        shape = RunSizes.of(config, check_family(config)).buffer_shape
         assert (shape["state_every"], shape["states"]) == (0, None)
 
 
-def test_an_actor_that_remembers_nothing_cannot_be_asked() -> None:
+def test_an_actor_that_remembers_nothing_has_no_state_to_store() -> None:
     with Learner(windows_config()) as learner:
-        act = RandomActor(learner.env.single_action_space).for_group(learner.env, learner.env.groups[0])
+        env, tasks = learner.environments.training, learner.eval_tasks
+        actor, plan = RandomActor(env.single_action_space), WavePlan.of_tasks(0, Phase.TRAIN, 0, tasks)
         with pytest.raises(ValueError, match="let an agent's memory read along"):
-            keep(learner.buffer, act, *np.zeros((3, 1), np.int64))
+            run_wave(env, actor, plan, sink=learner.buffer)
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
@@ -192,7 +193,7 @@ def test_the_shapes_are_those_of_the_state_and_asking_for_them_draws_nothing(mem
     kind = MEMORIES[memory]
     config = kind.fitted(kind.Config(name=memory, hidden_size=8), 10)
     before = torch.get_rng_state()
-    leaves = leaves_of(kind, config)
+    leaves = state_leaves(kind, config)
     assert torch.equal(before, torch.get_rng_state())
     state = kind(config, 5).initial_state(3)
     assert {name: (3, *shape) for name, (shape, _) in leaves.items()} == {

@@ -1,0 +1,48 @@
+"""WavePlan: the trials that a wave may start, and the numbers that key all of their randomness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.parallel_env_manager import Start
+from utils.seeding import Phase, Purpose, generator, trial_seed
+
+
+@dataclass(frozen=True)
+class WavePlan:
+    """At most `most` trials, numbered from `first` on.
+
+    A trial is known by (root, phase, number) alone: its task, the seed of its environment and the noise of
+    its actions follow from them. So a trial is the same whichever slot plays it, and whatever is played
+    beside it.
+    """
+
+    root: int
+    """The seed of the run."""
+    phase: Phase
+    first: int
+    """The number of the first trial."""
+    most: int
+    """The most trials that may be started."""
+    task: Callable[[int], NDArray[np.float64]]
+    """[task_dim] the task of a trial, by its number. It is asked for when the trial starts."""
+    budget: int | None = None
+    """Once the wave has taken so many env steps, it starts no further trial; None: it starts all of them."""
+
+    @classmethod
+    def of_tasks(cls, root: int, phase: Phase, first: int, tasks: NDArray[np.float64]) -> WavePlan:
+        """A plan that plays each of these tasks [n, task_dim] once, in their order."""
+        return cls(root, phase, first, len(tasks), lambda number: tasks[number - first])
+
+    def start(self, index: int) -> Start:
+        """The task and the seed of the wave's trial `index`, counted from 0."""
+        number = self.first + index
+        return Start(self.task(number), trial_seed(self.root, self.phase, number))
+
+    def action_rng(self, index: int) -> np.random.Generator:
+        """The stream from which the action noise of the wave's trial `index` is drawn."""
+        return generator(self.root, self.phase, Purpose.ACTION, self.first + index)

@@ -1,0 +1,42 @@
+"""The sizes of a run: its slots, its waves and the room of its buffer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envs.meta.make_env import make_family
+from policies.learner import Learner
+from policies.run.sizes import MOST_SLOTS, RunSizes, slots_of
+from tests.runs import tiny_config
+
+
+def test_slots_are_the_rollouts_of_an_iteration_capped_whatever_the_workers() -> None:
+    assert slots_of(tiny_config(num_slots=None)) == 4
+    assert slots_of(tiny_config(num_slots=None, workers=6)) == 4
+    assert slots_of(tiny_config(num_slots=None, train={"num_rollouts_per_iter": 1000})) == MOST_SLOTS
+    assert slots_of(tiny_config(num_slots=7)) == 7
+
+
+def test_an_on_policy_iteration_is_a_long_trial_in_each_slot_and_an_off_policy_one_so_many_trials() -> None:
+    """k=2 and H=6; room is made for trials of a tenth of that."""
+
+    def wave(**options: Any) -> tuple[int, int | None]:
+        config = tiny_config(**options)
+        sizes = RunSizes.of(config, make_family(config.env))
+        return sizes.wave_trials, sizes.wave_env_steps
+
+    assert wave() == (4, None)
+    assert slots_of(tiny_config(algorithm="PPO", num_slots=None)) == MOST_SLOTS
+    assert wave(algorithm="PPO") == (3 + 30, 3 * 12)
+    for algorithm in ("PPO", "SAC"):
+        assert wave(algorithm=algorithm, train={"num_env_steps_per_iter": 100}) == (3 + 84, 100)
+
+
+def test_a_rollout_has_room_for_one_wave_and_a_replay_for_many() -> None:
+    def capacity(algorithm: str, **train: int) -> int:
+        with Learner(tiny_config(algorithm=algorithm, train=train)) as learner:
+            return learner.buffer.capacity
+
+    assert capacity("SAC") == 2000 // 12
+    assert capacity("PPO") == 33
+    assert capacity("PPO", num_init_rollouts_pool=50) == 50
