@@ -21,7 +21,7 @@ ROOMS = "benchmarks|buffers|configs|docs|envs|policies|tests|utils"
 OF_EXAMPLES = ("Corridor", "Dial", "Trace", "DDPG", "my_envs", "my_configs", "Mine")
 """Names that the pages introduce as the reader's own."""
 NOT_INSTALLED = ("env=MiniGrid", "env=POPGym", "env=MetaWorld")
-TO_COME = ("algorithms.md", "memories.md", "tour.md")
+TO_COME = ("memories.md", "tour.md")
 """Pages that are being written."""
 FOREIGN = ("docs/published_names.md", "CHANGELOG.md")
 """Pages that list names of other projects, or old ones."""
