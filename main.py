@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 FAILED = 1
 """The exit code of a run that could not go on."""
-_failed_jobs: list[str] = []
-"""The words of each job of a sweep that ended so."""
+_failed_jobs: list[str] = []  # of a sweep, each by its words
 
 
 def main() -> int:
@@ -38,7 +37,6 @@ def main() -> int:
     if request.config is not None:
         _one_run(request, request.config)
         return 0
-
     # A sweep, or a flag of Hydra's own: Hydra composes the config of every job by itself.
     import hydra
 
@@ -64,10 +62,10 @@ def _one_run(request: Request, config: Config) -> None:
 
     family, run_dir = request.family, request.run_dir
     if request.composed is not None:
-        run_composed(request.composed, lambda folder: _run(_train, config, folder, family))
+        run_composed(request.composed, lambda folder: _run(_train, config, family, folder))
     elif run_dir is not None:
         learns = request.way == "resume"
-        _run(_resume if learns else _evaluate, config, run_dir, family, learns=learns)
+        _run(_resume if learns else _evaluate, config, family, run_dir, learns=learns)
 
 
 def job(composed: Any) -> float:
@@ -82,14 +80,13 @@ def job(composed: Any) -> float:
     from configs.compose import checked
 
     _leave_loky()
-    mine = HydraConfig.get()
+    hydra = HydraConfig.get()
     try:
-        config, family = checked(composed)
-        return _run(_train, config, Path(mine.runtime.output_dir), family)
+        return _run(_train, *checked(composed), Path(hydra.runtime.output_dir))
     except SystemExit as end:
         if end.code != FAILED:
             raise
-        _failed_jobs.append(" ".join(mine.overrides.task))
+        _failed_jobs.append(" ".join(hydra.overrides.task))
         return float("nan")
 
 
@@ -111,7 +108,7 @@ def _evaluate(learner: Learner) -> float:
 
 
 def _run(
-    act: Callable[[Learner], float], config: Config, run_dir: Path, family: Any, *, learns: bool = True
+    act: Callable[[Learner], float], config: Config, family: Any, run_dir: Path, *, learns: bool = True
 ) -> float:
     """Act with a learner; what the environment, the machine or the user did is a sentence and an exit code.
 
@@ -137,7 +134,7 @@ def _run(
 
 
 def _leave_loky() -> None:
-    """Undo joblib's start method: only joblib's own processes understand it, and other workers die at birth."""
+    """Undo joblib's start method: other processes than joblib's own die at birth under it."""
     import multiprocessing
 
     if multiprocessing.get_start_method(allow_none=True) == "loky":

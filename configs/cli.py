@@ -40,7 +40,7 @@ class Request:
     """What a command line asks for.
 
     With `text`: to show it. With `way`: the run of `config`, to "train" it in a folder that `composed` names,
-    or to "resume" or "evaluate" what `run_dir` holds. With neither: what Hydra does with `words` (a sweep, say).
+    or to "resume" or "evaluate" what `run_dir` holds. With neither: what Hydra does with `words`, as a sweep.
     """
 
     words: tuple[str, ...]
@@ -61,6 +61,8 @@ def read(words: Sequence[str]) -> Request:
     # Users put -m anywhere; argparse wants it before or after all options.
     words = sorted(words, key=lambda word: word not in ("-m", "--multirun"))
     flags = _flags(words)
+
+    # Hydra answers for its own flags.
     if any(getattr(flags, name, None) for name in PASSED_ON):
         return Request(tuple(words))
     with Composer(flags.config_dir) as composer:
@@ -90,6 +92,7 @@ def read(words: Sequence[str]) -> Request:
 
 
 def _list(composer: Composer, words: Sequence[str]) -> str | None:
+    """The answer to `env=list` and its like, wherever it stands in the command line."""
     for word in words:
         group, _, name = word.partition("=")
         if group in GROUPS and name == "list":
@@ -101,6 +104,7 @@ def _list(composer: Composer, words: Sequence[str]) -> str | None:
 
 def _single(composer: Composer, overrides: list[Override], words: Sequence[str], *, shown: bool) -> Request:
     """One new run, or only its config to be shown by Hydra."""
+    # The only composition and the only check of this run: main.py hands both on to the Learner.
     composed = composer.dict_config(overrides)
     config, family = checked(composed)
     remarks = tuple(notes(config, overrides))
@@ -125,16 +129,17 @@ def _check_jobs(composer: Composer, overrides: list[Override]) -> tuple[str, ...
 
 
 def _refuse_taken(overrides: Sequence[Override]) -> None:
-    """Hydra writes into the folders that it is given before a run can check them."""
+    """Refuse a folder that holds a run: Hydra writes into it before the run can look."""
     for override in overrides:
-        if override.key_or_group in ("hydra.run.dir", "hydra.sweep.dir"):
-            given = Path(str(override.value())).expanduser()
-            for folder in [given] if override.key_or_group == "hydra.run.dir" else sorted(given.glob("*")):
-                if CheckpointStore(folder / CHECKPOINTS).has_any:
-                    raise OptionError(holds_a_run(folder))
+        given = Path(str(override.value())).expanduser()
+        folders = {"hydra.run.dir": [given], "hydra.sweep.dir": sorted(given.glob("*"))}
+        for folder in folders.get(override.key_or_group, []):
+            if CheckpointStore(folder / CHECKPOINTS).has_any:
+                raise OptionError(holds_a_run(folder))
 
 
 def _is_multirun(overrides: Sequence[Override], flag: bool) -> bool:
+    """Whether a sweep is asked for, by its flag or by Hydra's own option."""
     modes = [override for override in overrides if override.key_or_group == "hydra.mode"]
     return flag or any(str(mode.value()).upper() == "MULTIRUN" for mode in modes)
 
@@ -142,6 +147,7 @@ def _is_multirun(overrides: Sequence[Override], flag: bool) -> bool:
 def _continue(
     composer: Composer, ways: list[str], overrides: list[Override], words: Sequence[str]
 ) -> Request:
+    # One run, one way, and no flag: a sweep over a run on disk would overwrite it.
     if len(ways) > 1:
         raise OptionError("resume= continues a run and evaluate= measures one: give one of the two.")
     flags = [word for word in words if word.startswith("-")]
@@ -157,7 +163,10 @@ def _refuse_flags(message: str) -> NoReturn:
 
 
 def _flags(words: Sequence[str]) -> argparse.Namespace:
+    """Hydra's flags of a command line; `overrides` of the result are all other words."""
     flags, unknown = flag_parser(_refuse_flags).parse_known_args(list(words))
+
+    # Flags that do not exist, and words that argparse could not place.
     for word in unknown:
         if word.startswith("-"):
             raise OptionError(
@@ -167,6 +176,8 @@ def _flags(words: Sequence[str]) -> argparse.Namespace:
         raise OptionError(
             f"{word!r} stands after a flag that takes no value; write the flags first, then the options."
         )
+
+    # Flags of Hydra's that would read another config than ours, or that exclude each other.
     for name, flag in REFUSED.items():
         if getattr(flags, name, None):
             raise OptionError(

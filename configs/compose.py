@@ -40,8 +40,8 @@ ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, Value
 
 
 def checked(composed: DictConfig, *, learns: bool = True) -> tuple[Config, TaskFamily]:
-    """The one crossing from OmegaConf to dataclasses: a checked config, and the family built for the check."""
-    if "hydra" in composed:
+    """The one crossing from OmegaConf to dataclasses: a checked config, and the family of the check."""
+    if "hydra" in composed:  # a shallow copy: the section stays where it is for Hydra
         composed = copy.copy(composed)
         with open_dict(composed):
             del composed["hydra"]
@@ -101,6 +101,7 @@ class Composer:
 
     def parse(self, words: Sequence[str]) -> list[Override]:
         """The overrides that these words are, none of them given twice."""
+        # Without the names of the choices Hydra's parser could not tell `env=AntDir` from an option.
         parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
         seen: dict[str, str] = {}
         overrides: list[Override] = []
@@ -111,6 +112,7 @@ class Composer:
                     raise HydraException("it has no name")
             except HydraException as error:
                 raise OptionError(self._unreadable(word)) from error
+            # Hydra would silently take the last of two values.
             key = override.get_key_element().lstrip("+")
             if key in seen:
                 raise OptionError(f"{key} is given twice: {seen[key]} and {word}.")
@@ -131,10 +133,14 @@ class Composer:
                     f"{override.input_line} gives several values: add -m to run one job for each, "
                     "or write a list as [a,b]."
                 )
+
+        # Hydra merges the files of the choices, which must exist.
         groups = [override for override in overrides if _is_group(override)]
         for override in groups:
             self._check_choice(override)
         composed = self._compose(groups)
+
+        # The command line comes last and wins; Hydra's section records what was typed.
         for override in overrides:
             if not _is_group(override):
                 assign(composed, override)
@@ -149,9 +155,13 @@ class Composer:
         """For each option that something sets: the last layer that does, a group or the command line."""
         groups = [str(override.input_line) for override in overrides if _is_group(override)]
         layers: dict[str, str] = {}
+
+        # The files in the order in which they are merged: a later one takes an option over.
         for name, package, content in merged_configs(groups):
             prefix = f"{package}." if package else ""
             layers |= dict.fromkeys(option_names(content, prefix), name.partition("/")[0])
+
+        # The command line, where `train={buffer_size: 9}` sets some options of a section.
         for override in overrides:
             if not _is_group(override):
                 value: Any = override.value()
@@ -161,6 +171,7 @@ class Composer:
         return layers
 
     def _compose(self, groups: Sequence[Override]) -> DictConfig:
+        """What Hydra makes of these choices: once for all jobs of a sweep that have them, copied for each."""
         words = tuple(str(override.input_line) for override in groups)
         if words not in self._composed:
             try:
@@ -170,6 +181,7 @@ class Composer:
         return copy.deepcopy(self._composed[words])
 
     def _check_choice(self, override: Override) -> None:
+        """Refuse a choice that does not exist: Hydra's own sentence would not know the nearest name."""
         group = override.key_or_group
         if group not in GROUPS:
             return
@@ -180,6 +192,7 @@ class Composer:
             )
         if override.is_add():
             raise OptionError(f"{override.input_line}: leave out the +, {group} is there already.")
+        # A choice may be a list, as for groups of which several can be chosen.
         chosen: Any = override.value()
         for name in chosen if isinstance(chosen, list) else [chosen]:
             if name is not None and str(name) not in self.choices(group):
@@ -195,7 +208,8 @@ class Composer:
         return f"{near(typed, choices)}\n\n{list_text(self, group)}"
 
     def _unreadable(self, word: str) -> str:
-        if re.fullmatch(r"[\w.]+", word):
+        """Why a word is no override, in one sentence."""
+        if re.fullmatch(r"[\w.]+", word):  # a name alone: of a choice, of an option, or misspelled
             for group in GROUPS:
                 if word in self.choices(group):
                     return f"{word!r} is not an option. Did you mean '{group}={word}'?"
@@ -206,8 +220,8 @@ class Composer:
             return f"{word!r} is not an option: options are written name=value.{near_name}"
         if re.match(r"[+~]*[\w./@]+=", word):
             return (
-                f"Cannot read the value in {word!r}: a list is [a,b], and text with special characters stands "
-                "in two pairs of quotes, 'name=\"a=b\"'."
+                f"Cannot read the value in {word!r}: a list is [a,b], and text with special characters "
+                "stands in two pairs of quotes, 'name=\"a=b\"'."
             )
         return f"Cannot read {word!r}: options are written name=value, without spaces around the =."
 
@@ -228,6 +242,7 @@ def _is_group(override: Override) -> bool:
 
 
 def _first_line(text: str) -> str:
+    """What Hydra says in several lines, in one, without its hints at documentation."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     shown = [line for line in lines if not line.startswith(("See https", "Error parsing override"))]
     return " ".join(shown or lines)[:200].rstrip(".")
@@ -238,6 +253,8 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return f"{group}={name} is not known.{nearest(name, error.options or [])}"
+
+    # A file sets an option that is not there: under another spelling, or only with another choice.
     pattern = r"In '(\w+)/(\w+)'.*Key '(\w+)' not in '(\w+)Config'\s+full_key: ([\w.]+)"
     written = re.search(pattern, str(error), re.DOTALL)
     if written:
@@ -248,11 +265,15 @@ def _sentence(error: BaseException) -> str:
             f"{group}={name} sets {key}, which {choice} does not have: it was written for another choice, "
             "so leave one of the two out."
         )
+
+    # Anything else: the causes after one another, each with the option that it is about.
     parts: list[str] = []
     current: BaseException | None = error
     while current is not None:
         key = getattr(current, "full_key", None)
         text = _first_line(str(current).partition("\n    full_key:")[0])
-        parts.append(f"{key}: {text}" if key and key not in text else text)
+        if key and key not in text:
+            text = f"{key}: {text}"
+        parts.append(text)
         current = current.__cause__
     return ": ".join(dict.fromkeys(parts)) + "."

@@ -23,7 +23,7 @@ USAGE = """Retrial trains agents that adapt within a trial: k episodes on one un
   python main.py env=AntDir num_parallel_workers=6  another environment, stepped by six worker processes
   python main.py -m seed=0,1,2                      one run after the other for each value
   python main.py resume=RUN_DIR                     go on from the last checkpoint, bit for bit
-  python main.py evaluate=RUN_DIR                   measure a run; evaluation.episodes_per_trial=4: longer trials
+  python main.py evaluate=RUN_DIR                   measure a run by its last checkpoint
   python main.py env=list                           what there is to choose from; also agent=list, ...
   python main.py env=AntDir --help                  this page with the options of another choice
   python main.py --cfg job                          the composed config as YAML (--hydra-help: Hydra's flags)
@@ -38,10 +38,14 @@ LAYERS = (
 def list_text(composer: Composer, group: str) -> str:
     """The choices of a group, one line each; environments on the shelves of their families."""
     names = composer.choices(group)
+
+    # All descriptions begin in one column.
     width = max((len(name) for name in names), default=0)
     lines = {name: f"{group}={name:<{width}}  {choice_description(group, name)}".rstrip() for name in names}
     if group != "env":
         return "\n".join(lines.values())
+
+    # A choice of one's own stands on the shelf of the family that its file chooses.
     shelves = {
         name: getattr(FAMILIES.get(composer.family(name)), "shelf", Shelf.third_party) for name in names
     }
@@ -64,6 +68,8 @@ def help_text(composer: Composer, overrides: Sequence[Override]) -> str:
     """How to use it, every choice, and every option of this config: value, layer that set it, and help."""
     config, layers = composer.config(overrides), composer.layers(overrides)
     choices = "\n".join(f"  {group:<11} {', '.join(composer.choices(group))}" for group in GROUPS)
+
+    # Values of up to 44 characters stand in one column; the few longer ones push their help to the right.
     rows = list(_options(config))
     width = min(max(len(f"{name}={value}") for name, value, _ in rows), 44)
     options = "\n".join(

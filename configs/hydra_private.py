@@ -32,6 +32,7 @@ CONFIG = "config"
 
 def flag_parser(refuse: Callable[[str], NoReturn]) -> argparse.ArgumentParser:
     """Hydra's own parser of flags; a mistake goes to `refuse`, where Hydra would print a page and leave."""
+    # Hydra builds the parser itself, so its method can only be replaced afterwards.
     parser = get_args_parser()
     setattr(parser, "error", refuse)  # noqa: B010 - a method
     return parser
@@ -42,6 +43,7 @@ def search_also(own_folder: str, folder: Path) -> None:
     folders = create_config_search_path(str(folder))
     own = f"file://{Path(own_folder).resolve()}"
     folders.prepend("command-line", own, SearchPathQuery(provider="schema"))
+    # The search path cannot change once Hydra stands.
     GlobalHydra.instance().clear()
     Hydra.create_main_hydra2(JOB, folders)
 
@@ -54,7 +56,9 @@ def job_words(overrides: Sequence[Override]) -> Iterator[list[str]]:
 
 def record_overrides(composed: DictConfig, overrides: Sequence[Override]) -> None:
     """Note in a composed config which overrides were given, as Hydra does where it applies them itself."""
+    # Hydra's own options are in its record already: it composed with them.
     task = [override for override in overrides if not override.is_hydra_override()]
+    # `${hydra.job.override_dirname}` may stand in hydra.run.dir.
     names = composed.hydra.job.config.override_dirname
     with read_write(composed.hydra), open_dict(composed.hydra):
         composed.hydra.overrides.task = [override.input_line for override in task]
@@ -68,6 +72,7 @@ def run_composed(composed: DictConfig, task: Callable[[Path], Any]) -> None:
 
     Hydra makes the folder, with its `.hydra/` and its log file, and calls the callbacks of the config.
     """
+    # What hydra.main notes about the way in which it was started.
     if composed.hydra.mode is None:
         composed.hydra.mode = RunMode.RUN
         composed.hydra.overrides.hydra.append("hydra.mode=RUN")
@@ -89,8 +94,10 @@ def merged_configs(words: Sequence[str]) -> Iterator[tuple[str, str, DictConfig]
     """(name, package, content) of each YAML file that Hydra merges, the last of which wins."""
     loader = GlobalHydra.instance().config_loader()
     assert isinstance(loader, ConfigLoaderImpl)
+    # The defaults list is flat: each file with the package into which its content goes.
     for default in loader.compute_defaults_list(CONFIG, list(words), RunMode.RUN).defaults:
         assert default.config_path is not None
+        # Only files of ours and of the user's: schemas and Hydra's own configs have no path on the disk.
         loaded = loader.repository.load_config(default.config_path)
         if loaded is not None and loaded.path.startswith("file://"):
             assert isinstance(loaded.config, DictConfig)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,11 +36,11 @@ MAY_CHANGE = {
     ),
     "evaluate": ("num_parallel_workers", "backend.", "evaluation.", "device", "profile", "wandb.mode"),
 }
-"""For each way to continue: the options, or sections with a dot at the end, that may differ from the record."""
+"""For each way to continue: options, or sections with a dot at the end, that may differ from the record."""
 
 
 def load_run(run_dir: Path | str, words: Sequence[str] = (), *, way: str = "evaluate") -> tuple[Config, Path]:
-    """The checked config and the folder of a run on disk, to evaluate or to resume, changed by these words."""
+    """The checked config of a run on disk, changed by these words, and the folder of the run."""
     if way not in MAY_CHANGE:
         raise OptionError(f"way={way!r} is not known.{nearest(way, list(MAY_CHANGE))}")
     with Composer() as composer:
@@ -56,6 +57,8 @@ def recorded(run_dir: Path, way: str) -> DictConfig:
         values: Any = OmegaConf.to_container(OmegaConf.load(record))
         if set(NAME_FIELDS) <= set(values):  # otherwise it is no record at all, which is refused below
             _check_format(record, values.pop("format", None))
+
+        # The names in the record choose the classes of its sections; merging checks each option and its type.
         chosen = {
             group: copy.deepcopy(schemas()[group][values[group][field]])
             for group, field in NAME_FIELDS.items()
@@ -63,15 +66,7 @@ def recorded(run_dir: Path, way: str) -> DictConfig:
         typed = OmegaConf.merge(OmegaConf.structured(root(**chosen)), values)
     except OptionError:
         raise
-    except (
-        OmegaConfBaseException,
-        yaml.YAMLError,
-        OSError,
-        UnicodeDecodeError,
-        KeyError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except (OmegaConfBaseException, yaml.YAMLError, OSError, KeyError, TypeError, ValueError) as error:
         first = str(error).strip().partition("\n")[0]
         raise OptionError(
             f"{record} cannot be read as the config of a run: {type(error).__name__}: {first}."
@@ -99,6 +94,7 @@ def continued(composer: Composer, way: str, overrides: Sequence[Override]) -> Re
     run_dir = Path(str(given.value())).expanduser()
     old = recorded(run_dir, way)
     new = copy.deepcopy(old)
+
     # As in a new run: a choice is applied first, then the options of it, in whatever order they were typed.
     for override in sorted(overrides, key=lambda one: one.key_or_group not in NAME_FIELDS):
         if override.key_or_group == way:
@@ -109,6 +105,8 @@ def continued(composer: Composer, way: str, overrides: Sequence[Override]) -> Re
             _choose(composer, new, override, way)
         else:
             assign(new, override)
+
+    # What is different now must be something that may change.
     _check_changes(old, new, way)
     new.resume = new.evaluate = None
     config, family = checked(new, learns=way == "resume")
@@ -116,6 +114,7 @@ def continued(composer: Composer, way: str, overrides: Sequence[Override]) -> Re
 
 
 def _choose(composer: Composer, new: DictConfig, override: Override, way: str) -> None:
+    """Another backend may be chosen; every other choice may only be repeated."""
     group = override.key_or_group
     if group == EXPERIMENT:
         raise OptionError(
@@ -126,19 +125,19 @@ def _choose(composer: Composer, new: DictConfig, override: Override, way: str) -
     if group == "backend":
         new.backend = chosen
     elif chosen[field] != new[group][field]:
-        raise OptionError(
-            f"{override.input_line} cannot change with {way}=: the run has {group}={shown(new[group][field])}."
-        )
+        present = shown(new[group][field])
+        raise OptionError(f"{override.input_line} cannot change with {way}=: the run has {group}={present}.")
 
 
 def _check_changes(old: DictConfig, new: DictConfig, way: str) -> None:
+    """Refuse the first option that differs and must not."""
     allowed = MAY_CHANGE[way]
     for name in option_names(new):
         before, after = OmegaConf.select(old, name), OmegaConf.select(new, name)
         if before == after or name == way:
             continue
         if not any(name == entry or (entry.endswith(".") and name.startswith(entry)) for entry in allowed):
-            may = ", ".join(f"{entry}*" if entry.endswith(".") else entry for entry in allowed)
+            may = re.sub(r"\.(?=,|$)", ".*", ", ".join(allowed))
             raise OptionError(
                 f"{name}={shown(after)} cannot change with {way}=: the run has {name}={shown(before)}. "
                 f"What may change: {may}."
@@ -151,6 +150,7 @@ def _check_changes(old: DictConfig, new: DictConfig, way: str) -> None:
 
 
 def _check_format(record: Path, number: object) -> None:
+    """Refuse a run folder of another format: its names mean something else, or are not known."""
     if number is None:
         raise OptionError(
             f"{record} was written by an older version of Retrial: the last commit that reads it is b8605dc."
@@ -160,6 +160,7 @@ def _check_format(record: Path, number: object) -> None:
 
 
 def _why_not(run_dir: Path) -> str:
+    """Why a folder is no run folder, with the one that may be meant."""
     if not run_dir.exists():
         others = [file.parent.name for file in run_dir.parent.glob(f"*/{RECORD}")]
         near = difflib.get_close_matches(run_dir.name, others, n=1, cutoff=0.5)

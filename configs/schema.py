@@ -54,12 +54,14 @@ def root(**choices: Any) -> Config:
 
 
 def register() -> None:
-    """Tell Hydra of all schemas; a choice without a YAML file is its schema alone."""
+    """Give Hydra all schemas, under which YAML files are checked."""
+    # `schema` is the first entry of config.yaml: whatever follows must fit into its types.
     store = ConfigStore.instance()
     store.store(name="schema", node=root())
     for group, nodes in schemas().items():
         for name, node in nodes.items():
             store.store(group=f"schema/{group}", name=name, node=node, package=group)
+            # A choice without a YAML file of its own is its schema alone.
             if not (FOLDER / group / f"{name}.yaml").exists():
                 store.store(group=group, name=name, node=node)
 
@@ -75,6 +77,7 @@ def choice_description(group: str, name: str) -> str:
         "algorithm": ALGORITHMS,
         "backend": BACKENDS,
     }
+    # A class or its file describes the choice.
     docstring = first_sentence(inspect.getdoc(classes.get(group, {}).get(name)) or "")
     file = FOLDER / group / f"{name}.yaml"
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []

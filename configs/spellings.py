@@ -75,7 +75,7 @@ FIELD = {
     "num_workers": ("num_parallel_workers={value}",),
     "start_method": ("backend.start_method={value}",),
 }
-"""The words of Stable-Baselines3, CleanRL, rsl_rl and RLlib, and ours: the first that the run's algorithm has.
+"""The words of Stable-Baselines3, CleanRL, rsl_rl and RLlib, with ours: the first that the run has counts.
 
 `N` stands where the number counts something else here.
 """
@@ -96,9 +96,9 @@ REMARKS = {
 
 
 def answer(name: str, value: str | None, known: Collection[str]) -> str | None:
-    """One sentence about an option that a run does not have under this name; None where the name says nothing.
+    """One sentence about an option that a run lacks; None for a name without a meaning anywhere.
 
-    `known` are the options that the run has.
+    `known` are the options that the run has. Where no value is known, the answer has `VALUE` in its place.
     """
     given = "VALUE" if value is None else value
     asked = name if value is None else f"{name}={value}"
@@ -106,28 +106,32 @@ def answer(name: str, value: str | None, known: Collection[str]) -> str | None:
     words = translated(name, given, known)
     if words == "":
         return f"{asked} is not needed here, since every environment is one of trials: leave it out."
+
+    # An option of another choice: `algorithm.clip` while the algorithm is SAC.
     option = name if words is None else words.partition("=")[0]
     owners = "" if option in {*known, *NAME_FIELDS} else " or ".join(choices_with(option))
     if words is None or option == name:
         return f"There is no option {name!r} in this run: it is one of {owners}." if owners else None
+
+    # The same under another name, and what its number counts.
+    sentence = f"{asked} is written {words} here"
     if name in RENAMED:
         sentence = f"{name} is now {option}: write {words}"
-    else:
-        sentence = f"{asked} is written {words} here"
-    remarks = [REMARKS[last]] if last in REMARKS else []
-    if owners:
-        remarks.append(f"an option of {owners}")
-    return f"{sentence} ({'; '.join(remarks)})." if remarks else f"{sentence}."
+    remarks = [REMARKS.get(last, ""), f"an option of {owners}" if owners else ""]
+    remark = "; ".join(filter(None, remarks))
+    return f"{sentence} ({remark})." if remark else f"{sentence}."
 
 
 def translated(name: str, value: str, known: Collection[str] = ()) -> str | None:
     """The words that mean the same here: '' for an option to leave out, None for a name in no table."""
+    # Old names are ours, with their section; the field's and the guides' words stand in any section, or none.
     if name in RENAMED:
         return f"{RENAMED[name]}={value}"
     section, _, last = name.rpartition(".")
     if section in ("", "env") and last in PUBLISHED:
         words = PUBLISHED[last]
     elif last in FIELD:
+        # SAC and PPO may have different options for one word of the field.
         present = [words for words in FIELD[last] if words.partition("=")[0] in known]
         words = (present or list(FIELD[last]))[0]
     else:
@@ -138,6 +142,7 @@ def translated(name: str, value: str, known: Collection[str] = ()) -> str | None
 
 def environment(published: str) -> str:
     """The choice of env for a published id: `AntDir-v0` is AntDir, and `CartPole-v1` one of Gymnasium's."""
+    # Published ids end in a version, which families here do not have; Gymnasium's own ids keep theirs.
     name = re.sub(r"-v\d+$", "", published)
     families = {family.lower(): family for family in FAMILIES}
     if name.lower() in families:
@@ -164,6 +169,7 @@ def without_dashes(words: Sequence[str], unknown: Collection[str]) -> str:
             continue
         name, has_value, value = word.lstrip("-").partition("=")
         if not has_value:
+            # The value is the next word, unless that is a flag or an option itself.
             value = "VALUE"
             if rest and not rest[0].startswith("-") and "=" not in rest[0]:
                 value = rest.pop(0)

@@ -31,7 +31,7 @@ from utils.options import OptionError, nearest, range_problems, unread_options
 
 
 def check(config: Config, *, learns: bool = True) -> TaskFamily:
-    """Refuse a config that cannot run, before anything is created; returns the family that the check built."""
+    """Refuse a config that cannot run, before anything is created; returns the family built for the check."""
     for problem in problems(config):
         raise OptionError(problem)
     return check_family(config, learns=learns)
@@ -43,6 +43,7 @@ def notes(config: Config, overrides: Sequence[Override]) -> list[str]:
     found: list[str] = []
     for override in overrides:
         name = override.key_or_group
+        # A whole section may be unread: `memory`, and with it `memory.hidden_size`.
         reason = reasons.get(name) or reasons.get(name.partition(".")[0])
         if reason is not None:
             found.append(f"{override.input_line} changes nothing here: {reason}.")
@@ -50,16 +51,18 @@ def notes(config: Config, overrides: Sequence[Override]) -> list[str]:
 
 
 def problems(config: Config) -> Iterator[str]:
-    """One sentence for each thing that is wrong."""
+    """One sentence for each thing that is wrong in a config, as far as no environment is needed for it."""
     yield from range_problems(config)
     yield from _names(config)
     yield from _learning(config)
     yield from _workers(config)
+    yield from _limits(config)
     yield from _inputs(config)
     yield from _machine(config)
 
 
 def _names(config: Config) -> Iterator[str]:
+    """The name in a section belongs to a registered class, and the section is of that class."""
     for group, name, owner, registry in (
         ("env", config.env.family, config.env, FAMILIES),
         ("memory", config.memory.name, config.memory, MEMORIES),
@@ -68,16 +71,21 @@ def _names(config: Config) -> Iterator[str]:
         if name not in registry:
             yield f"{group}={name} is not known.{nearest(name, registry)}"
         elif type(owner) is not registry[name].Config:
-            yield f"The name of the {group} and its options do not belong together; choose with {group}={name}."
-    if config.backend.name not in ("auto", *BACKENDS):
-        yield f"backend={config.backend.name} is not known.{nearest(config.backend.name, ('auto', *BACKENDS))}"
+            yield (
+                f"The name of the {group} and its options do not belong together; choose with {group}={name}."
+            )
+    backend = config.backend.name
+    if backend not in ("auto", *BACKENDS):
+        yield f"backend={backend} is not known.{nearest(backend, ('auto', *BACKENDS))}"
     if config.resume is not None and config.evaluate is not None:
         yield "resume= continues a run and evaluate= measures one: give one of the two."
 
 
 def _learning(config: Config) -> Iterator[str]:
+    """Agent, memory and algorithm: each checks itself, and the algorithm what it needs of the other two."""
     algorithm, memory = ALGORITHMS.get(config.algorithm.name), MEMORIES.get(config.memory.name)
     yield from config.agent.problems()
+    # A section under the wrong name is reported by `_names`; its own checks would only stumble over it.
     if memory is not None and type(config.memory) is memory.Config:
         yield from memory.problems(config.memory)
     if algorithm is not None and type(config.algorithm) is algorithm.Config:
@@ -91,22 +99,41 @@ def _learning(config: Config) -> Iterator[str]:
 
 
 def _workers(config: Config) -> Iterator[str]:
+    """Workers, slots, groups and backend, as typed, do not contradict each other."""
     workers, backend = config.num_parallel_workers, config.backend
     num_slots = slots_of(config)
     if workers is not None and workers > num_slots:
-        source = (
-            f"num_slots={config.num_slots}"
-            if config.num_slots
-            else f"the {num_slots} slots of num_slots=null, which can be set"
+        source = f"num_slots={config.num_slots}"
+        if not config.num_slots:
+            source = f"the {num_slots} slots of num_slots=null, which can be set"
+        yield (
+            f"num_parallel_workers={workers} is more than {source}: "
+            "a worker without a slot has nothing to step."
         )
-        yield f"num_parallel_workers={workers} is more than {source}: a worker without a slot has nothing to step."
     if backend.name in ("serial", "asyncio") and (workers or 1) > 1:
-        yield f"backend={backend.name} steps in this process, so num_parallel_workers={workers} contradicts it: leave one of the two out."
+        yield (
+            f"backend={backend.name} steps in this process, so num_parallel_workers={workers} "
+            "contradicts it: leave one of the two out."
+        )
     if backend.threads is not None and backend.name in ("process", "pipe"):
-        yield f"backend.threads={backend.threads} is for stepping in this process, and these slots are stepped by worker processes: leave it out."
+        yield (
+            f"backend.threads={backend.threads} is for stepping in this process, and these slots are "
+            "stepped by worker processes: leave it out."
+        )
     if config.num_groups > num_slots:
-        yield f"num_groups={config.num_groups} is more than the {num_slots} slots that there are to be divided; num_slots=N sets them."
+        yield (
+            f"num_groups={config.num_groups} is more than the {num_slots} slots that there are to be "
+            "divided; num_slots=N sets them."
+        )
+
+
+def _limits(config: Config) -> Iterator[str]:
+    """The manager takes these settings, and the system can start so many workers in that way."""
+    backend, num_slots = config.backend, slots_of(config)
+    if config.num_groups > num_slots:  # reported above, and the rest could not be worked out
         return
+
+    # The manager's own checks, for the most workers that the run may start.
     most = most_workers(config)
     if most <= num_slots:
         try:
@@ -120,33 +147,42 @@ def _workers(config: Config) -> Iterator[str]:
             )
         except ValueError as error:
             yield str(error)
+
+    # What this system allows.
     if most > 1 and backend.name != "thread":
         try:
             check_startable(most, twice=True)  # to train, and to evaluate
         except BackendError as error:
             yield str(error)
-    available = multiprocessing.get_all_start_methods()
-    if backend.start_method.name != "auto" and backend.start_method.name not in available:
-        yield f"backend.start_method={backend.start_method.name} does not exist on this system, which has {', '.join(available)}."
+    method, available = backend.start_method.name, multiprocessing.get_all_start_methods()
+    if method != "auto" and method not in available:
+        yield (
+            f"backend.start_method={method} does not exist on this system, which has {', '.join(available)}."
+        )
 
 
 def _inputs(config: Config) -> Iterator[str]:
+    """The memory reads something."""
     agent = config.agent
-    if (
-        agent.arch is not Arch.Markov
-        and not agent.action_embedding + agent.reward_embedding + agent.obs_embedding
-    ):
-        yield "The memory would read nothing: one of agent.action_embedding, agent.reward_embedding and agent.obs_embedding must be more than 0."
+    width = agent.action_embedding + agent.reward_embedding + agent.obs_embedding
+    if agent.arch is not Arch.Markov and not width:
+        yield (
+            "The memory would read nothing: one of agent.action_embedding, agent.reward_embedding and "
+            "agent.obs_embedding must be more than 0."
+        )
 
 
 def _machine(config: Config) -> Iterator[str]:
+    """The device is there."""
     if config.device in (DeviceName.cuda, DeviceName.mps):
-        import torch
+        import torch  # asking for the devices takes time, so only a run that names one does
 
-        found = (
-            torch.cuda.is_available()
-            if config.device is DeviceName.cuda
-            else torch.backends.mps.is_available()
-        )
-        if not found:
-            yield f"device={config.device.name} was asked for, and torch finds none here: use device=cpu or device=auto."
+        if config.device is DeviceName.cuda:
+            available = torch.cuda.is_available()
+        else:
+            available = torch.backends.mps.is_available()
+        if not available:
+            yield (
+                f"device={config.device.name} was asked for, and torch finds none here: "
+                "use device=cpu or device=auto."
+            )

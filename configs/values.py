@@ -17,7 +17,7 @@ from utils.options import OptionError, nearest
 
 
 def option_names(config: DictConfig, prefix: str = "") -> list[str]:
-    """The dotted names of all options; Hydra's own, which a composed config may have beside ours, left out."""
+    """The dotted names of all options; Hydra's own, which a composed config may hold too, are left out."""
     names: list[str] = []
     for key in config:
         node, name = node_of(config, key), f"{prefix}{key}"
@@ -31,7 +31,7 @@ def option_names(config: DictConfig, prefix: str = "") -> list[str]:
 
 
 def near_option(typed: str, names: Iterable[str]) -> str:
-    """' Did you mean X?' for the nearest option, with or without its section; else how to see all options."""
+    """' Did you mean X?' for the nearest option, with or without its section; else how to see all."""
     known = sorted(names)
     last = typed.rpartition(".")[2].lower()
     # A whole name in the wrong section is nearer than a similar one in the right section.
@@ -41,16 +41,19 @@ def near_option(typed: str, names: Iterable[str]) -> str:
         ends = {name.rpartition(".")[2].lower(): name for name in reversed(known)}
         if match := difflib.get_close_matches(last, ends, n=1, cutoff=cutoff):
             return f" Did you mean {ends[match[0]]!r}?"
+    # Only a faint likeness is left, which names with their sections have in common most often.
     match = difflib.get_close_matches(typed.lower(), known, n=1, cutoff=0.5)
     return f" Did you mean {match[0]!r}?" if match else " All options: python main.py --help."
 
 
 def assign(config: DictConfig, override: Override) -> None:
-    """Give one option its value as Hydra would; what Hydra refuses late, or accepts and ignores, is refused."""
+    """Give one option its value as Hydra would, and refuse what Hydra refuses late or accepts and ignores."""
     key, word = override.key_or_group, override.input_line
     node = _find(config, key)
     if node is None or override.package is not None:
         raise OptionError(_no_option(config, override))
+
+    # Hydra would delete an option, add it, or leave it missing, and the run would fail later.
     if override.is_delete():
         raise OptionError(f"{word}: no option can be taken away; give it another value.")
     if override.is_add() and not override.is_force_add():
@@ -58,6 +61,8 @@ def assign(config: DictConfig, override: Override) -> None:
     value: Any = override.value()
     if value == "???":
         raise OptionError(f"{key} needs a value; it should be {_kind(node)}.")
+
+    # OmegaConf knows the type of each option, and converts or refuses the value.
     try:
         OmegaConf.update(config, key, value, merge=True)
     except OmegaConfBaseException as error:
@@ -76,6 +81,7 @@ def _no_option(config: DictConfig, override: Override) -> str:
 
 
 def _find(config: DictConfig, key: str) -> Node | None:
+    """The node of a dotted name; None where there is none."""
     current: Any = config
     for part in key.split("."):
         if not isinstance(current, DictConfig) or part not in current:
@@ -85,6 +91,7 @@ def _find(config: DictConfig, key: str) -> Node | None:
 
 
 def _refusal(override: Override, node: Node, error: OmegaConfBaseException) -> str:
+    """Why an option does not take a value: what it takes instead."""
     key = override.key_or_group
     value: Any = override.value()
     if isinstance(node, DictConfig):
@@ -94,29 +101,27 @@ def _refusal(override: Override, node: Node, error: OmegaConfBaseException) -> s
         known = [member.name for member in node.enum_type]
         return f"{override.input_line} is not one of its values.{nearest(str(value), known)}"
     sentence = f"{override.input_line} should be {_kind(node)}"
+    # 1e6 is a number with a fraction to YAML, even though its fraction is 0.
     if isinstance(node, IntegerNode) and isinstance(value, float) and value.is_integer():
         sentence += f", written {int(value)}"
     return f"{sentence}."
 
 
 def _kind(node: Node) -> str:
+    """The values that an option takes, in words."""
+    kinds = {IntegerNode: "a whole number", FloatNode: "a number", BooleanNode: "true or false"}
+    kind = kinds.get(type(node), "text")
     if isinstance(node, EnumNode):
         kind = f"one of {', '.join(member.name for member in node.enum_type)}"
-    elif isinstance(node, IntegerNode):
-        kind = "a whole number"
-    elif isinstance(node, FloatNode):
-        kind = "a number"
-    elif isinstance(node, BooleanNode):
-        kind = "true or false"
-    elif isinstance(node, ListConfig):
+    if isinstance(node, ListConfig):
         kind = f"a list such as {shown(list(node) or ['a', 'b'])}"
-    else:
-        kind = "text"
-    return f"{kind} or null" if accepts_null(node) else kind
+    if accepts_null(node):
+        kind += " or null"
+    return kind
 
 
 def shown(value: Any) -> str:
-    """A value as one types it."""
+    """A value as it is typed on a command line."""
     if isinstance(value, list):
         return f"[{','.join(map(shown, value))}]"
     if isinstance(value, Enum):

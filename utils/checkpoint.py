@@ -44,8 +44,8 @@ class _Damaged(Exception):
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """What the manifest knows of one file."""
+class _FileRecord:
+    """What a manifest records of one file."""
 
     file: str
     size: int
@@ -82,10 +82,10 @@ class _HashingFile:
         self._file.close()
 
 
-class Segments(Mapping[str, Arrays]):
-    """The segments of a checkpoint in the order they were saved in, each read when it is asked for."""
+class SegmentFiles(Mapping[str, Arrays]):
+    """The segments of a checkpoint in the order of saving; each is read when it is asked for."""
 
-    def __init__(self, folder: Path, entries: dict[str, _Entry]) -> None:
+    def __init__(self, folder: Path, entries: dict[str, _FileRecord]) -> None:
         self._folder, self._entries = folder, entries
 
     def __getitem__(self, name: str) -> Arrays:
@@ -107,13 +107,14 @@ class Checkpoint:
     step: int
     tensors: dict[str, Any]
     facts: dict[str, Any]
-    segments: Segments
+    segments: SegmentFiles
     path: Path
 
 
 class CheckpointStore:
-    """The checkpoints of one run: the newest `keep` good ones stay. One process writes; others may read
-    meanwhile.
+    """The checkpoints of one run, of which the newest `keep` good ones stay.
+
+    One process writes; others may read meanwhile.
     """
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
@@ -122,8 +123,8 @@ class CheckpointStore:
         self.folder = folder
         self.keep = keep
         self.failures = 0  # saves that failed in a row
-        self._good: list[str] = []  # names written or verified by this store, oldest first
-        self._held: dict[str, _Entry] = {}  # the segments of the newest of them
+        self._trusted: list[str] = []  # names written or verified by this store, oldest first
+        self._newest_segments: dict[str, _FileRecord] = {}  # the segments of the newest of them
 
     def save(
         self,
@@ -133,10 +134,9 @@ class CheckpointStore:
         facts: Mapping[str, Any],
         segments: Mapping[str, Callable[[], Arrays]] | None = None,
     ) -> Path:
-        """Publish a checkpoint. What a segment's name stands for never changes: it is asked for and written
-        in the first save that names it.
+        """Publish a checkpoint, or fail with CheckpointError and leave the checkpoints that were there.
 
-        Fails with CheckpointError, leaving the checkpoints that were there.
+        The content of a segment never changes: it is asked for, and written, in the first save that names it.
         """
         facts_text = json.dumps(facts)  # what cannot be JSON is refused before anything is written
         try:
@@ -144,8 +144,10 @@ class CheckpointStore:
         except OSError as error:
             self.failures += 1
             self._clear_unfinished()
-            text = f"The checkpoint at step {step} could not be written to {self.folder} ({error}); those before it are intact."
-            raise CheckpointError(text) from error
+            raise CheckpointError(
+                f"The checkpoint at step {step} could not be written to {self.folder} ({error}); "
+                "those before it are intact."
+            ) from error
         self.failures = 0
         try:
             self._prune()
@@ -155,19 +157,17 @@ class CheckpointStore:
 
     @property
     def has_any(self) -> bool:
-        """Whether anything was ever saved here, good or damaged."""
+        """Whether a checkpoint is here, good or damaged."""
         return bool(self._names())
 
     def latest(self, *, with_segments: bool = True) -> Checkpoint | None:
-        """The newest checkpoint all of whose files are what was written; None where nothing was ever saved;
-        CheckpointError where all are damaged.
+        """The newest checkpoint whose files all are what was written; None where nothing was ever saved.
 
-        Segments may be gigabytes: who does not need them need not have them looked at.
+        CheckpointError where all are damaged. Segments may be gigabytes: without them, they are not verified.
         """
         seen: list[str] = []
-        while (
-            names := self._names()
-        ) != seen:  # a run that goes on meanwhile may have replaced what was being read
+        # A run that goes on meanwhile may have replaced what was being read: then the names are new ones.
+        while (names := self._names()) != seen:
             seen = names
             for name in reversed(names):
                 try:
@@ -179,11 +179,12 @@ class CheckpointStore:
                         error,
                     )
                     continue
-                self._good, self._held = [name], entries
+                self._trusted, self._newest_segments = [name], entries
                 return checkpoint
         if seen:
             raise CheckpointError(
-                f"All {len(seen)} checkpoints in {self.folder} are damaged: start a new run, or bring back the folder from a copy."
+                f"All {len(seen)} checkpoints in {self.folder} are damaged: start a new run, "
+                "or bring back the folder from a copy."
             )
         return None
 
@@ -196,11 +197,14 @@ class CheckpointStore:
         facts: dict[str, Any],
         segments: Mapping[str, Callable[[], Arrays]],
     ) -> Path:
+        # Where a folder's list of names has changed, it is forced to the disk: a file without a name is lost.
         if not self.folder.is_dir():
             self.folder.mkdir(parents=True)
             _sync(self.folder.parent)
         self._clear_unfinished()
         entries = self._write_segments(segments)
+
+        # The draft has a name that readers ignore.
         number = max((int(name.split("-")[0]) for name in self._names()), default=-1) + 1
         name = f"{number:06d}-step-{step}"
         draft, final = self.folder / f".{name}", self.folder / name
@@ -209,7 +213,9 @@ class CheckpointStore:
         torch.save(dict(tensors), memory)
         with _HashingFile(draft / "tensors.pt") as file:
             file.write(memory.getbuffer())
-            files = [_Entry("tensors.pt", file.size, file.seal())]
+            files = [_FileRecord("tensors.pt", file.size, file.seal())]
+
+        # The manifest is written last, with the hash of every other file and of itself.
         body = {
             "format": _FORMAT,
             "step": step,
@@ -220,48 +226,50 @@ class CheckpointStore:
         with _HashingFile(draft / "manifest.json") as file:
             file.write(json.dumps({"sha256": _digest(body), "body": body}).encode())
             file.seal()
+
+        # All content is on the disk before the one rename that publishes it.
         _sync(draft)
         os.rename(draft, final)
         _sync(self.folder)
-        self._good.append(name)
-        self._held = entries
+        self._trusted.append(name)
+        self._newest_segments = entries
         return final
 
-    def _write_segments(self, segments: Mapping[str, Callable[[], Arrays]]) -> dict[str, _Entry]:
+    def _write_segments(self, segments: Mapping[str, Callable[[], Arrays]]) -> dict[str, _FileRecord]:
         folder = self.folder / "segments"
         if segments and not folder.is_dir():
             os.mkdir(folder)
             _sync(self.folder)
-        entries: dict[str, _Entry] = {}
+        entries: dict[str, _FileRecord] = {}
         for name, make in segments.items():
-            held = self._held.get(name)
-            entries[name] = (
-                held
-                if held and _size(folder / held.file) == held.size
-                else _write_segment(folder, name, make())
-            )
-        if any(entry is not self._held.get(name) for name, entry in entries.items()):
+            entry = self._newest_segments.get(name)
+            if entry is None or _size(folder / entry.file) != entry.size:
+                entry = _write_segment(folder, name, make())
+            entries[name] = entry
+        if any(entry is not self._newest_segments.get(name) for name, entry in entries.items()):
             _sync(folder)
         return entries
 
     def _clear_unfinished(self) -> None:
         for path in [*self.folder.glob(".*-step-*"), *self.folder.glob("segments/.*")]:
             with suppress(OSError):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
 
     def _prune(self) -> None:
-        """Remove what is not among the newest good ones; a checkpoint of unknown health stays until enough
-        good ones are there.
-        """
-        if len(self._good) < self.keep:
+        """Remove all but the newest good ones; without enough good ones, those of unknown health stay too."""
+        if len(self._trusted) < self.keep:
             return
-        self._good = self._good[-self.keep :]
-        for name in set(self._names()) - set(self._good):
+        self._trusted = self._trusted[-self.keep :]
+        for name in set(self._names()) - set(self._trusted):
             # Hidden first: half of a checkpoint must not look like a whole one.
             os.rename(self.folder / name, self.folder / f".{name}")
+        # A segment goes with the last checkpoint that names it.
         needed = {
             entry.file
-            for name in self._good
+            for name in self._trusted
             for entry in self._entries(_manifest(self.folder / name)).values()
         }
         for path in (self.folder / "segments").glob("*"):
@@ -279,16 +287,17 @@ class CheckpointStore:
         )
 
     @staticmethod
-    def _entries(body: dict[str, Any]) -> dict[str, _Entry]:
+    def _entries(body: dict[str, Any]) -> dict[str, _FileRecord]:
         return {
-            name: _Entry(**{**entry, "arrays": tuple(entry["arrays"])})
+            name: _FileRecord(**{**entry, "arrays": tuple(entry["arrays"])})
             for name, entry in body["segments"].items()
         }
 
-    def _read(self, name: str, *, with_segments: bool = True) -> tuple[Checkpoint, dict[str, _Entry]]:
+    def _read(self, name: str, *, with_segments: bool = True) -> tuple[Checkpoint, dict[str, _FileRecord]]:
         path = self.folder / name
         body = _manifest(path)
         entries = self._entries(body)
+        # Hash before reading: what is read is what was written.
         for entry in body["files"]:
             _verify(path / entry["file"], entry["size"], entry["sha256"])
         for entry in entries.values() if with_segments else ():
@@ -301,11 +310,11 @@ class CheckpointStore:
                 f"tensors.pt holds more than tensors and numbers: {str(error).splitlines()[0]}"
             ) from error
         return Checkpoint(
-            body["step"], tensors, body["facts"], Segments(self.folder / "segments", entries), path
+            body["step"], tensors, body["facts"], SegmentFiles(self.folder / "segments", entries), path
         ), entries
 
 
-def _write_segment(folder: Path, name: str, arrays: Arrays) -> _Entry:
+def _write_segment(folder: Path, name: str, arrays: Arrays) -> _FileRecord:
     """One file: the arrays one after another in .npy format."""
     if not _SEGMENT_NAME.fullmatch(name):
         raise ValueError(f"A segment cannot be called {name!r}: letters, digits, - and _ only.")
@@ -314,9 +323,10 @@ def _write_segment(folder: Path, name: str, arrays: Arrays) -> _Entry:
         for array in arrays.values():
             np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)  # pyright: ignore[reportArgumentType]
         size, sha256 = file.size, file.seal()
-    final = f"{name}.{sha256[:16]}"  # named by content: the same name never stands for two contents, not even after a resume from further back
+    # Named by its content: not even after a resume from further back does one name stand for two contents.
+    final = f"{name}.{sha256[:16]}"
     os.rename(draft, folder / final)
-    return _Entry(final, size, sha256, tuple(arrays))
+    return _FileRecord(final, size, sha256, tuple(arrays))
 
 
 def _manifest(path: Path) -> dict[str, Any]:

@@ -1,6 +1,4 @@
-"""What the user sees while a run goes on: a live display in a terminal, a plain line now and then anywhere
-else.
-"""
+"""What the user sees of a run: a live display in a terminal, a plain line now and then anywhere else."""
 
 from __future__ import annotations
 
@@ -31,54 +29,49 @@ _MAX_EPISODES = 6
 
 @dataclass
 class Progress:
-    """Where a run stands; NaN and empty where there is nothing to say yet."""
+    """How far a run has come; NaN and empty stand for what is not known yet."""
 
     env_steps: int
     total_env_steps: int
     phase: str = ""  # "random pool", "collect", "update", "evaluate"
     env_steps_per_s: float = math.nan
     updates: int = 0
-    total_updates: int = 0  # 0 where nobody knows
+    total_updates: int = 0  # 0: not known
     updates_per_s: float = math.nan
-    shares: dict[str, float] = field(
-        default_factory=dict
-    )  # part of the time in act, env, buffer, update, other
+    # Part of the time in act, env, buffer, update, other.
+    shares: dict[str, float] = field(default_factory=dict)
     episodes: int = 0
     trials: int = 0
     mean_length: float = math.nan  # env steps of an episode
     mean_return_100: float = math.nan  # mean trial return of the last 100 trials
     return_by_episode: list[float] = field(default_factory=list)  # the same trials, episodes 1..k
-    evaluation: dict[str, list[float]] = field(
-        default_factory=dict
-    )  # newest evaluation: name -> return of episodes 1..k
+    # Of the newest evaluation: name -> return of episodes 1..k.
+    evaluation: dict[str, list[float]] = field(default_factory=dict)
     memory_parent: int = 0  # bytes
     memory_workers: int = 0
 
 
 class _Screen(Terminal):
-    """A terminal that may go away: its window is closed, its `tee` has ended, its disk is full. The run goes
-    on without.
-    """
+    """A terminal that may go away while the run goes on: a closed window, an ended `tee`, a full disk."""
 
     def on_broken_pipe(self) -> None:
-        """Nobody reads on."""
+        """Rich calls this where the reader of a pipe has ended."""
         self.lose()
 
     def lose(self) -> None:
-        """Say nothing any more; what is buffered goes nowhere, or the interpreter would fail at it when it
-        ends.
-        """
+        """Show nothing any more."""
+        # What is still buffered goes nowhere; otherwise the interpreter fails to write it when it ends.
         self.quiet = True
         with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), self.file.fileno())
 
 
 class Console:
-    """The display of one run. In a terminal it redraws in place; in a pipe or a file it prints a line every
-    `plain_seconds` and at each evaluation.
+    """The display of one run.
 
-    `update` between two drawings costs one look at the clock, and `due` tells a caller whether collecting the
-    numbers is worth it.
+    In a terminal it redraws in place; in a pipe or a file it prints a line every `plain_seconds` and at each
+    evaluation. `update` between two drawings costs one reading of the clock, and `due` spares a caller the
+    work of collecting numbers that would not be drawn.
     """
 
     def __init__(
@@ -91,13 +84,11 @@ class Console:
         self._terminal = _Screen(file=file, highlight=False)
         self.is_live = self._terminal.is_terminal and not self._terminal.is_dumb_terminal
         self._seconds = live_seconds if self.is_live else plain_seconds
-        # No refreshing thread: it would take the interpreter from the loop at its own moments, and a fork at
-        # the wrong one would copy a held lock.
-        self._live = (
-            Live(console=self._terminal, auto_refresh=False, vertical_overflow="crop")
-            if self.is_live
-            else None
-        )
+        self._live: Live | None = None
+        if self.is_live:
+            # No refreshing thread: it would take the interpreter from the loop at its own moments, and a fork
+            # at the wrong one would copy a held lock.
+            self._live = Live(console=self._terminal, auto_refresh=False, vertical_overflow="crop")
         self._redirected: list[tuple[logging.StreamHandler[TextIO], TextIO]] = []
         self._began = time.monotonic()
         self._began_at: int | None = None
@@ -131,7 +122,7 @@ class Console:
         return time.monotonic() - self._drawn >= self._seconds
 
     def update(self, progress: Progress) -> None:
-        """Show where the run stands, unless that was done a moment ago; a new evaluation is always shown."""
+        """Show how far the run has come, unless that was shown just now; a new evaluation is always shown."""
         evaluated = progress.evaluation != self._evaluation
         if not evaluated and not self.due:
             self._last = progress
@@ -148,24 +139,20 @@ class Console:
         self._evaluation = {name: list(values) for name, values in progress.evaluation.items()}
 
     def seconds_left(self, progress: Progress) -> float:
-        """What is left at the rate of this process so far; NaN before the first step. Resumed steps were not
-        done by this process.
+        """The time that is left, at the rate of this process so far; NaN before its first step.
 
-        Steps come in bursts, before the updates that they pay for: whichever of the two has further to go
-        decides.
+        Steps come in bursts, before the updates that they pay for: the slower of the two decides.
         """
+        # Steps before a resume were not done by this process.
         done = progress.env_steps - (self._began_at or 0)
         if done <= 0:
             return math.nan
-        by_steps = (
-            max(0, progress.total_env_steps - progress.env_steps) * (time.monotonic() - self._began) / done
-        )
-        by_updates = (
-            max(0, progress.total_updates - progress.updates) / progress.updates_per_s
-            if progress.updates_per_s > 0
-            else 0.0
-        )
-        return max(by_steps, by_updates)
+        steps_left = max(0, progress.total_env_steps - progress.env_steps)
+        by_steps = steps_left * (time.monotonic() - self._began) / done
+        if not progress.updates_per_s > 0:
+            return by_steps
+        updates_left = max(0, progress.total_updates - progress.updates)
+        return max(by_steps, updates_left / progress.updates_per_s)
 
     def line(self, progress: Progress, with_evaluation: bool = False) -> str:
         """The state of the run in one line of text."""
@@ -183,7 +170,7 @@ class Console:
         return " | ".join(part for part in parts if part)
 
     def panel(self, progress: Progress) -> Group:
-        """The live display."""
+        """The live display: a bar, facts below it, and a table of returns."""
         left = clock(self.seconds_left(progress))
         bar = Table.grid(padding=(0, 1), expand=True)
         bar.add_column(no_wrap=True, min_width=11)
@@ -195,6 +182,7 @@ class Console:
             ProgressBar(total=progress.total_env_steps, completed=progress.env_steps),
             Text(steps),
         )
+
         facts = Table.grid(padding=(0, 1))
         facts.add_column(style="dim", no_wrap=True, min_width=11)
         facts.add_column(overflow="fold")
@@ -208,10 +196,12 @@ class Console:
             facts.add_row(
                 "spent on", "   ".join(f"{name} {share:.0%}" for name, share in progress.shares.items())
             )
-        done = f"{progress.trials:,} trials   {progress.episodes:,} episodes of {_number(progress.mean_length)} steps   {progress.updates:,} updates"
-        facts.add_row("done", done)
-        workers = f" + workers {_bytes(progress.memory_workers)}" if progress.memory_workers else ""
-        facts.add_row("memory", _bytes(progress.memory_parent) + workers)
+        episodes = f"{progress.episodes:,} episodes of {_number(progress.mean_length)} steps"
+        facts.add_row("done", f"{progress.trials:,} trials   {episodes}   {progress.updates:,} updates")
+        memory = _bytes(progress.memory_parent)
+        if progress.memory_workers:
+            memory += f" + workers {_bytes(progress.memory_workers)}"
+        facts.add_row("memory", memory)
         return Group(bar, facts, *self._returns(progress))
 
     @staticmethod
@@ -223,16 +213,13 @@ class Console:
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
         table.add_column("return", no_wrap=True, min_width=15)
         shown = _shown(count)
-        for index in shown:
-            table.add_column(
-                f"episode {index + 1}" if index == 0 else f"{index + 1}", justify="right", no_wrap=True
-            )
-        table.add_column("trial", justify="right", no_wrap=True)
+        for title in ["episode 1", *(str(index + 1) for index in shown[1:]), "trial"]:
+            table.add_column(title, justify="right", no_wrap=True)
         for name, values in rows.items():
             if values:
-                total = (
-                    progress.mean_return_100 if values is progress.return_by_episode else math.fsum(values)
-                )
+                total = math.fsum(values)
+                if values is progress.return_by_episode:
+                    total = progress.mean_return_100
                 cells = [_number(values[index]) if index < len(values) else "" for index in shown]
                 table.add_row(name, *cells, Text(_number(total), style="dim"))
         yield table
@@ -240,6 +227,7 @@ class Console:
     def __enter__(self) -> Console:
         self._began = time.monotonic()
         if self._live is not None:
+            # The display puts streams of its own in the place of stdout and stderr.
             before = (sys.stdout, sys.stderr)
             with self._unless_lost():
                 self._live.start()
@@ -272,18 +260,25 @@ def clock(seconds: float) -> str:
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     days, hour = divmod(hours, 24)
-    return f"{f'{days} d ' if days else ''}{hour}:{minute:02}:{second:02}"
+    left = f"{hour}:{minute:02}:{second:02}"
+    return f"{days} d {left}" if days else left
 
 
 def _shown(count: int) -> list[int]:
-    """The episodes there is room for: the first ones and the last."""
-    return list(range(count)) if count <= _MAX_EPISODES else [*range(_MAX_EPISODES - 1), count - 1]
+    """The episodes for which a table has room: the first ones and the last."""
+    if count <= _MAX_EPISODES:
+        return list(range(count))
+    return [*range(_MAX_EPISODES - 1), count - 1]
 
 
 def _number(value: float) -> str:
     if not math.isfinite(value):
         return "-"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    if abs(value) >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}"
 
 
 def _numbers(values: Sequence[float]) -> str:

@@ -17,14 +17,13 @@ STEP_KEY = "env_steps"
 
 
 class Follower(Protocol):
-    """Somebody who gets a copy of every line."""
+    """A service that gets a copy of every line."""
 
     def log(self, env_steps: int, values: Mapping[str, Any], /) -> None: ...
 
 
 class Logger:
-    """Writes `folder/metrics.jsonl`, one object per line, each on disk's side of the process before `log`
-    returns.
+    """Writes `folder/metrics.jsonl`, one object per line; no line waits in a buffer of this process.
 
     Keys under `time/` are wall-clock measurements: everything else repeats exactly when a run is repeated or
     resumed.
@@ -57,12 +56,11 @@ class Logger:
         if STEP_KEY in values:
             raise ValueError(f"{STEP_KEY!r} is the axis of the metrics and cannot be one of them.")
         plain = {key: self._plain(key, value) for key, value in values.items()}
-        line = (
-            json.dumps({STEP_KEY: int(env_steps), **plain}, allow_nan=False, ensure_ascii=False).encode()
-            + b"\n"
-        )
+        text = json.dumps({STEP_KEY: int(env_steps), **plain}, allow_nan=False, ensure_ascii=False)
+        line = f"{text}\n".encode()
+        # A nearly full disk takes a part of the line; the next write then raises the error.
         written = self._file.write(line)
-        while written < len(line):  # a nearly full disk takes a part; the next write then says so
+        while written < len(line):
             written += self._file.write(line[written:])
         self.offset += len(line)
         if self._wandb_run is not None:

@@ -32,12 +32,15 @@ def _left_in_groups(member: Path, root: Path) -> Iterator[int]:
     with suppress(OSError, ValueError):
         for line in member.read_text().splitlines():
             _, kinds, group = line.split(":", 2)
-            if not kinds:
-                top, names = root / "unified" if (root / "unified").is_dir() else root, _GROUP_FILES[2]
+            if not kinds:  # version 2, which stands in a folder of its own beside version 1
+                top, names = root, _GROUP_FILES[2]
+                if (root / "unified").is_dir():
+                    top = root / "unified"
             elif "memory" in kinds.split(","):
                 top, names = root / "memory", _GROUP_FILES[1]
             else:
                 continue
+            # The limits of the groups above hold too.
             place = top / group.lstrip("/")
             for folder in [place, *(parent for parent in place.parents if parent.is_relative_to(top))]:
                 with suppress(OSError, ValueError):  # no such file, or "max": no limit here

@@ -46,33 +46,33 @@ def option(
 def near(name: str, names: Iterable[str]) -> str:
     """' Did you mean X?' for the name closest to what was typed; nothing where none is close."""
     folded = {known.lower(): known for known in sorted(names)}
-    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
-    return f" Did you mean {folded[close[0]]!r}?" if close else ""
+    for match in difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.5):
+        return f" Did you mean {folded[match]!r}?"
+    return ""
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The same, or all the names there are."""
+    """' Did you mean X?' for the name closest to what was typed, or else all the names."""
     known = sorted(names)
     return near(name, known) or f" Known: {', '.join(known)}."
 
 
 def range_text(item: Field[Any]) -> str:
-    """The range of one option in words."""
+    """The range of one option in words; empty without one."""
     low, high, above = (item.metadata.get(key) for key in ("low", "high", "above"))
     limits = {"at least": low, "more than": above, "at most": high}
     return " and ".join(f"{words} {limit}" for words, limit in limits.items() if limit is not None)
 
 
 def range_problems(config: Any, prefix: str = "") -> Iterator[str]:
-    """One sentence for each value of a config dataclass that is out of its range, nested dataclasses
-    included.
-    """
+    """One sentence for each value of a config dataclass, and of those inside it, that is out of range."""
     for item in fields(config):
         value = getattr(config, item.name)
         name = f"{prefix}{item.name}"
         if is_dataclass(value):
             yield from range_problems(value, f"{name}.")
             continue
+        # A range holds for each element of a list, and for numbers only.
         for one in value if isinstance(value, list) else [value]:
             if isinstance(one, bool) or not isinstance(one, (int, float)):
                 continue
@@ -98,32 +98,35 @@ def unread_options(part: Any, run: Any, needs: Any, prefix: str = "") -> Iterato
 
 
 def from_keywords(config: type[T], owner: str, values: Mapping[str, Any]) -> T:
-    """A config dataclass from keyword arguments; an unknown name or a wrong type is refused in one sentence."""
+    """A config dataclass from keyword arguments; a wrong name or type is refused in one sentence."""
     known = {item.name: item for item in fields(config)}  # pyright: ignore[reportArgumentType]
     hints = get_type_hints(config)
-    settled: dict[str, Any] = {}
+    converted: dict[str, Any] = {}
     for name, value in values.items():
         if name not in known:
             raise OptionError(f"{owner} has no option {name!r}.{nearest(name, known)}")
-        settled[name] = _converted(owner, name, value, hints[name])
+        converted[name] = _converted(owner, name, value, hints[name])
     missing = [
         name
         for name, item in known.items()
-        if item.default is MISSING and item.default_factory is MISSING and name not in settled
+        if item.default is MISSING and item.default_factory is MISSING and name not in converted
     ]
     if missing:
         raise OptionError(f"{owner} needs the option {missing[0]!r}.")
-    made = config(**settled)
+    made = config(**converted)
     for problem in range_problems(made):
         raise OptionError(f"{owner}: {problem}")
     return made
 
 
 def _converted(owner: str, name: str, value: Any, hint: Any) -> Any:
+    """A value as its type annotation wants it: an enum's member by its name, a whole number as a float."""
     union = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     allowed = tuple(get_origin(kind) or kind for kind in union)  # list[str] is checked as a list
     if any(value is None and kind is type(None) for kind in allowed):
         return value
+
+    # The members of an enum are given by their names, as on the command line.
     for kind in allowed:
         if isinstance(kind, type) and issubclass(kind, Enum):
             if isinstance(value, kind):
@@ -134,6 +137,8 @@ def _converted(owner: str, name: str, value: Any, hint: Any) -> Any:
             raise OptionError(
                 f"{owner}: {name}={value!r} is not one of its values.{nearest(str(value), names)}"
             )
+
+    # Every whole number is a float, but True and False are no numbers here.
     if float in allowed and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     plain = tuple(kind for kind in allowed if isinstance(kind, type))

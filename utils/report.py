@@ -25,8 +25,9 @@ def draw_adaptation(
     random: float | None = None,
     title: str = "",
 ) -> None:
-    """Draw the return of episodes 1..k over training, one panel for each name in `curves`: (env steps,
-    [evaluation][episode] returns).
+    """Draw the return of episodes 1..k over training, one panel for each name in `curves`.
+
+    A curve is (env steps, [evaluation][episode] returns); `oracle` and `random` are dashed levels.
     """
     aside = path.with_name(f".{path.name}")
     _figure(curves, {"oracle": oracle, "random": random}, title).savefig(aside, format="png")
@@ -34,9 +35,8 @@ def draw_adaptation(
 
 
 def _figure(curves: Mapping[str, Curve], levels: Mapping[str, float | None], title: str) -> Figure:
-    from matplotlib.backends.backend_agg import (
-        FigureCanvasAgg,
-    )  # here: it takes half a second that a run should not start with
+    # Imported here, since it takes half a second, and a run should not start with that.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     drawn = {name: curve for name, curve in curves.items() if len(curve[0])}
@@ -46,10 +46,9 @@ def _figure(curves: Mapping[str, Curve], levels: Mapping[str, float | None], tit
     for panel, (name, (env_steps, returns)) in zip(panels, drawn.items(), strict=False):
         _draw_panel(panel, env_steps, returns, levels)
         panel.set_title(name, fontsize=10, color=_INK, loc="left")
+    # After all panels are drawn: they share the axis that decides how far apart the names must be.
     for panel, (_, returns) in zip(panels, drawn.values(), strict=False):
-        _label_ends(
-            panel, returns, levels
-        )  # after all panels are drawn: they share the axis that says how far apart names must be
+        _label_ends(panel, returns, levels)
     panels[0].set_ylabel("return of one episode", color=_INK)
     if title:
         figure.suptitle(title, fontsize=12, color=_INK, fontweight="bold", x=0.01, ha="left")
@@ -74,10 +73,13 @@ def _draw_panel(
 ) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
+    # The levels of the oracle and of chance, behind everything else.
     for level in levels.values():
         if level is not None and math.isfinite(level):
             panel.axhline(level, color=_QUIET, linewidth=1, linestyle=(0, (5, 4)), zorder=1)
     episodes = max(len(row) for row in returns)
+
+    # One line for each episode of the trial; dots only where they do not run into each other.
     dot = 3.5 if len(returns) < 40 else 0
     for episode in range(episodes):
         panel.plot(
@@ -89,6 +91,8 @@ def _draw_panel(
             markersize=dot,
             zorder=2 + episode,
         )
+
+    # A quiet frame: the axis from the first step to the last, with a little room at both ends.
     panel.set_xlabel("env steps", color=_INK)
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panel.grid(axis="y", color="#e6e6e6", linewidth=0.8)
@@ -102,9 +106,7 @@ def _draw_panel(
 
 
 def _label_ends(panel: Axes, returns: Sequence[Sequence[float]], levels: Mapping[str, float | None]) -> None:
-    """Names at the right ends of their lines instead of a legend; with many episodes only the first and the
-    last.
-    """
+    """Names at the ends of the lines instead of a legend; of many episodes only the first and the last."""
     episodes = max(len(row) for row in returns)
     labels: list[tuple[float, str, str | tuple[float, ...]]] = [
         (level, name, _QUIET) for name, level in levels.items() if level is not None
@@ -130,9 +132,8 @@ def _label_ends(panel: Axes, returns: Sequence[Sequence[float]], levels: Mapping
 
 
 def _spread(heights: Sequence[float], gap: float) -> list[float]:
-    """The sorted heights moved as little as needed to be `gap` apart: neighbours that are too close become a
-    block around their mean.
-    """
+    """The sorted heights, moved as little as needed to be `gap` apart."""
+    # Neighbours that are too close become a block around their mean, which may grow into the one below.
     blocks: list[list[float]] = []
     for height in heights:
         blocks.append([height])

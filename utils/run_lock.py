@@ -21,14 +21,14 @@ class RunLockError(RuntimeError):
 
 
 class RunLock:
-    """Holds `folder/.lock` until `release()` or until this process dies, however it dies: there are no stale
-    locks to remove.
-    """
+    """Holds `folder/.lock` until `release()`, or until this process dies in any way: it is never stale."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / ".lock"
         self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+
+        # The kernel's lock of the open file: it goes with the process, so a crash leaves nothing to clean up.
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -41,21 +41,24 @@ class RunLock:
             if error.errno not in _NO_LOCKS:
                 raise
             log.warning(
-                "The file system of %s knows no locks (%s): make sure yourself that one process at a time uses this folder.",
+                "The file system of %s has no locks (%s): let one process at a time use this folder.",
                 folder,
                 error,
             )
+
+        # The file names its holder, for the sentence that refuses another process.
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
-        # flock belongs to the open file, which a forked worker shares: an orphan would hold the lock after
-        # the run has died.
+
+        # The lock belongs to the open file, which a forked worker shares: a worker that outlives the run
+        # would hold the lock.
         mine = weakref.WeakMethod(self._close)
         os.register_at_fork(after_in_child=lambda: method() if (method := mine()) else None)
 
     def release(self) -> None:
         """Let another process in; a second call does nothing."""
         if self._file is not None:
-            with suppress(OSError):  # where there are no locks
+            with suppress(OSError):  # a file system without locks
                 fcntl.flock(self._file, fcntl.LOCK_UN)
         self._close()
 

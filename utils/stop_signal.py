@@ -8,12 +8,13 @@ from types import FrameType
 from typing import Self
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""What schedulers, people, and terminals that are closed send to end a program."""
+"""What schedulers, users and closing terminals send to end a program."""
 
 
 class StopSignal:
-    """While entered, the first of these signals is only noted; a second one acts as always. SIGHUP stays
-    ignored where it is (nohup).
+    """While entered, the first of these signals is only noted; a second one acts as always.
+
+    SIGHUP stays ignored where it already is, as under nohup.
     """
 
     def __init__(self) -> None:
@@ -21,7 +22,7 @@ class StopSignal:
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python lets nobody set handlers
+        if threading.current_thread() is threading.main_thread():  # Python sets handlers nowhere else
             for number in ENDINGS:
                 if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP:
                     self._previous[number] = signal.signal(number, self._note)
@@ -29,14 +30,14 @@ class StopSignal:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = self.received or number
-        self._restore(
-            signal.SIGTERM, signal.SIGINT
-        )  # a terminal that closes sends SIGHUP twice, by its shell and by itself
+        # Not SIGHUP: a terminal that closes sends it twice, by its shell and by itself.
+        self._restore(signal.SIGTERM, signal.SIGINT)
 
     def _restore(self, *numbers: int) -> None:
         for number in numbers:
             if number in self._previous:
-                signal.signal(number, self._previous.pop(number))  # pyright: ignore[reportArgumentType] - it is what signal() gave
+                # It is what signal() has returned.
+                signal.signal(number, self._previous.pop(number))  # pyright: ignore[reportArgumentType]
 
     def __exit__(self, *_: object) -> None:
         self._restore(*ENDINGS)

@@ -1,6 +1,4 @@
-"""Weights & Biases, kept at arm's length: offline unless asked, one run per process, and no failure of it
-ever reaches training.
-"""
+"""Weights & Biases at arm's length: offline by default, one run per process, no failure reaches training."""
 
 from __future__ import annotations
 
@@ -46,15 +44,17 @@ class WandbConfig:
 
 
 def redact(value: Any) -> Any:
-    """The same settings with the values of secret-looking names and the user part of URLs starred out."""
+    """Settings with stars for the values of secret-looking names and for the user part of URLs."""
     if isinstance(value, Mapping):
-        return {
-            str(name): "***" if _SECRET_NAME.search(str(name)) and one else redact(one)
-            for name, one in value.items()
+        secret = {name for name, part in value.items() if part and _SECRET_NAME.search(str(name))}
+        return {str(name): redact(part) for name, part in value.items()} | {
+            str(name): "***" for name in secret
         }
     if isinstance(value, (list, tuple)):
-        return [redact(one) for one in value]
-    return _URL_USER.sub("://***@", value) if isinstance(value, str) else value
+        return [redact(part) for part in value]
+    if isinstance(value, str):
+        return _URL_USER.sub("://***@", value)
+    return value
 
 
 class WandbRun:
@@ -63,9 +63,11 @@ class WandbRun:
     def __init__(self, run: Any = None) -> None:
         self._run = run
         self._pid = os.getpid()
-        self.run_id: str | None = run.id if run is not None else None
+        self.run_id: str | None = None
         self.place: str | None = None
+        """The folder of an offline run, the address of an online one."""
         if run is not None:
+            self.run_id = run.id
             self.place = str(Path(run.dir).parent) if run.offline else run.url
 
     @classmethod
@@ -81,10 +83,9 @@ class WandbRun:
         run_id: str | None = None,
         timeout: float = START_SECONDS,
     ) -> WandbRun:
-        """Start recording into `folder/wandb`; what goes wrong is a warning: online falls back to offline,
-        and that to an inert run.
+        """Start recording into `folder/wandb`; online falls back to offline, and that to an inert run.
 
-        Neither attempt takes more than `timeout` seconds and a moment.
+        Each failure is a warning. Neither attempt takes more than `timeout` seconds and a moment.
         """
         if config.mode is WandbMode.disabled:
             return cls()
@@ -94,34 +95,32 @@ class WandbRun:
             "group": config.group or group,
             "tags": [*tags, *config.tags],
         }
-        modes = (
-            [WandbMode.online, WandbMode.offline] if config.mode is WandbMode.online else [WandbMode.offline]
-        )
+        modes = [WandbMode.offline]
+        if config.mode is WandbMode.online:
+            modes.insert(0, WandbMode.online)
         for mode in modes:
             try:
                 make = partial(_init, replace(config, mode=mode), folder, described, run_id, timeout)
                 return cls(_bounded(make, timeout + _GRACE_SECONDS, late=lambda run: run.finish()))
             except Exception as error:  # noqa: BLE001 - whatever a third-party service raises, training starts
-                instead = (
-                    "recorded in metrics.jsonl only"
-                    if mode is modes[-1]
-                    else "recorded offline, for `wandb sync`"
-                )
+                instead = "recorded offline, for `wandb sync`"
+                if mode is modes[-1]:
+                    instead = "recorded in metrics.jsonl only"
                 log.warning(
                     "W&B did not start %s (%s): this run is %s.", mode.name, _first_line(error), instead
                 )
         return cls()
 
     def log(self, env_steps: int, values: Mapping[str, Any]) -> None:
-        """One point of each metric; a list becomes name/1, name/2, ... (W&B draws no lists) and null is left
-        out.
-        """
-        flat = {"env_steps": env_steps}
+        """One point of each metric; a list becomes name/1, name/2, ... (W&B draws none); null is left out."""
+        flat: dict[str, Any] = {"env_steps": env_steps}
         for name, value in values.items():
-            for number, one in enumerate(value, start=1) if isinstance(value, list) else [(0, value)]:
-                if one is not None:
-                    flat[f"{name}/{number}" if number else name] = one
-        self._guarded(lambda run: run.log(flat))
+            if isinstance(value, list):
+                flat |= {f"{name}/{number}": part for number, part in enumerate(value, start=1)}
+            else:
+                flat[name] = value
+        point = {name: value for name, value in flat.items() if value is not None}
+        self._guarded(lambda run: run.log(point))
 
     def summary(self, values: Mapping[str, Any]) -> None:
         """The results shown beside the run's name."""
@@ -133,8 +132,8 @@ class WandbRun:
         self._run = None
 
     def _guarded(self, call: Callable[[Any], Any]) -> None:
-        # A forked worker holds a copy of the run and of its socket: only the process that started it may
-        # speak.
+        """Call something of W&B's; a failure is a warning, and the last call."""
+        # A forked worker holds a copy of the run and of its socket, which only their own process may use.
         if self._run is None or os.getpid() != self._pid:
             return
         try:
@@ -150,11 +149,11 @@ class WandbRun:
 def _init(
     config: WandbConfig, folder: Path, described: dict[str, Any], run_id: str | None, timeout: float
 ) -> Any:
+    """Start a run of W&B's, with everything switched off that would tell of the machine or its user."""
     import wandb  # here, so that a run without it neither needs it nor pays for its import
 
-    (folder / "wandb").mkdir(
-        parents=True, exist_ok=True
-    )  # otherwise wandb, finding no such folder, quietly writes to a temporary one
+    # Without this folder wandb would quietly write to a temporary one.
+    (folder / "wandb").mkdir(parents=True, exist_ok=True)
     settings = wandb.Settings(
         console="off",
         silent=True,
@@ -169,9 +168,8 @@ def _init(
         init_timeout=timeout,
         x_service_wait=timeout,
     )
-    wandb.setup(
-        settings
-    )  # silent from here on: otherwise online without a key asks for one, in the middle of the console
+    # Silent from here on: otherwise online without a key asks for one, in the middle of the console.
+    wandb.setup(settings)
     run = wandb.init(
         project=config.project,
         entity=config.entity,
@@ -192,9 +190,8 @@ def _init(
 def _bounded(
     call: Callable[[], Any], seconds: float, late: Callable[[Any], Any] = lambda result: None
 ) -> Any:
-    """The result of a call, or TimeoutError after so many seconds; a result that comes too late goes to
-    `late`.
-    """
+    """The result of a call, or TimeoutError after so many seconds; a later result goes to `late`."""
+    # A thread of a pool would be waited for when the interpreter ends; this one may hang, and so is a daemon.
     outcome: list[Any] = []
     failure: list[Exception] = []
     done, given_up = threading.Event(), threading.Event()
