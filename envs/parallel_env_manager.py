@@ -97,13 +97,12 @@ class Remote:
 class ParallelEnvManager:
     """N slots of one family, or of several factories, each reset with its own task.
 
-    It is a context manager, for one thread at a time. `families` is one family, or one factory per slot (a
-    slot's `rows.label` says which of the distinct factories made it). A trial is `episodes_per_trial`
-    episodes of its task. `num_workers` workers have a shard of the slots each, uneven by one at most; unless
-    `backend` says otherwise they are processes, and a single one is this process. What is collected depends
-    on none of the backend's settings. `num_groups` of 2 lets one half of the slots step while the actions of
-    the other half are computed (see `groups`); like N it is part of the experiment. `deterministic` refuses
-    the settings that would let timing or faults change the data.
+    It is a context manager, for one thread at a time. `families` is one family, or one factory per slot (its
+    number is the slot's `rows.label`). A trial is `episodes_per_trial` episodes of its task. `num_workers`
+    workers have a shard of the slots each, uneven by one at most; unless `backend` says otherwise they are
+    processes, and a single one is this process. The data depends on none of the backend's settings.
+    `num_groups` of 2 lets half of the slots step while actions of the other half are computed; like N it is
+    part of the experiment. `deterministic` refuses what would let timing or faults change the data.
 
         with ParallelEnvManager(family, num_envs=12, num_workers=6, episodes_per_trial=2) as manager:
             rows = manager.reset()
@@ -270,14 +269,10 @@ class ParallelEnvManager:
         # All that was given is checked before anything is drawn, so that a refused call changes nothing.
         order = chosen_slots(slots, self.num_envs)
         count = len(order)
-        if not count:
-            raise ValueError(
-                "reset got no slots: name at least one in slots=, or leave it out for all of them."
-            )
-        given_tasks = None if tasks is None else checked_tasks(tasks, self.spec, count)
-        given_seeds = [None] * count if seeds is None else checked_seeds(seeds, count)
+        given_tasks = checked_tasks(tasks, self.spec, count)
+        given_seeds = checked_seeds(seeds, count)
         # What was left out is drawn, in the order of `slots`: all tasks in one draw, then the seeds.
-        vectors = self.sample_tasks(count) if given_tasks is None else given_tasks
+        vectors = given_tasks or self.sample_tasks(count)
         each = zip(order.tolist(), vectors, given_seeds, strict=True)
         starts = {slot: self._start(task, seed) for slot, task, seed in each}
         self._stepper.post_starts(starts)
@@ -296,12 +291,10 @@ class ParallelEnvManager:
         if not fresh and not self._clock.has_begun:
             raise RuntimeError("No trial has begun: reset() comes before step().")
         self._stepper.check_nothing_pending()
-        # All groups are posted before the first is awaited, so that they step at the same time.
+        # All groups are posted before the first is awaited: they step at the same time.
         for group in self.groups:
-            of_group = {
-                slot: start for slot, start in fresh.items() if group.part.start <= slot < group.part.stop
-            }
-            self._stepper.post_round(group.part, actions[group.part], of_group)
+            starts_here = {slot: fresh[slot] for slot in fresh if slot in group.slots}
+            self._stepper.post_round(group.part, actions[group.part], starts_here)
         for group in self.groups:
             group.wait()
         return self.rows
@@ -317,10 +310,8 @@ class ParallelEnvManager:
     def info_of(self, slot: int) -> dict[str, Any]:
         """What is known of one slot's row, as a dict; if `valid` is False it is an old row."""
         rows, slot = self.rows, checked_slot(slot, self.num_envs)
-        info: dict[str, Any] = {
-            "task": rows.task[slot].copy(),
-            "episode_index": int(self._clock.episode[slot]),
-        }
+        info: dict[str, Any] = {"task": rows.task[slot].copy()}
+        info["episode_index"] = int(self._clock.episode[slot])
         info |= {name: bool(getattr(rows, name)[slot]) for name in _FLAGS}
         info["dropped"] = bool(self.dropped[slot])
         return info | dict(zip(self.spec.info_names, rows.info[slot].tolist(), strict=True))

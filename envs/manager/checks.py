@@ -131,6 +131,8 @@ def chosen_slots(slots: Sequence[int] | None, num_envs: int) -> NDArray[np.int64
     if slots is None:
         return np.arange(num_envs)
     chosen = [whole_number(slot, "A slot") for slot in as_list(slots, "slots")]
+    if not chosen:
+        raise ValueError("reset got no slots: name at least one in slots=, or leave it out for all of them.")
     if len(set(chosen)) < len(chosen) or any(not 0 <= slot < num_envs for slot in chosen):
         raise ValueError(f"slots={chosen} must be different numbers from 0 to {num_envs - 1}.")
     return np.array(chosen, np.int64)
@@ -148,8 +150,10 @@ def checked_task(task: Any, spec: EnvSpec) -> NDArray[np.float64]:
     return vector.astype(np.float64)  # a copy: the caller may change its own
 
 
-def checked_tasks(tasks: ArrayLike, spec: EnvSpec, count: int) -> list[NDArray[np.float64]]:
-    """The tasks of a reset, one for each of its `count` slots."""
+def checked_tasks(tasks: ArrayLike | None, spec: EnvSpec, count: int) -> list[NDArray[np.float64]]:
+    """The tasks of a reset, one for each of its `count` slots; none if they are to be drawn."""
+    if tasks is None:
+        return []
     return [checked_task(task, spec) for task in as_list(tasks, "tasks", count)]
 
 
@@ -162,8 +166,10 @@ def checked_seed(seed: Any) -> int:
     return number
 
 
-def checked_seeds(seeds: Sequence[int], count: int) -> list[int]:
-    """The seeds of a reset, one for each of its `count` slots."""
+def checked_seeds(seeds: Sequence[int] | None, count: int) -> list[int] | list[None]:
+    """The seeds of a reset, one for each of its `count` slots; each None if they are to be drawn."""
+    if seeds is None:
+        return [None] * count
     return [checked_seed(seed) for seed in as_list(seeds, "seeds", count)]
 
 

@@ -9,7 +9,6 @@ Slots are numbered as the manager numbers them, everywhere but in `SlotGroup`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import Backend, BackendConfig, Commands, Fault
+from envs.backends.base import Backend, BackendConfig, Commands, Fault, split_evenly
 from envs.base import Rows, Slots
 from envs.layout import Layout
 from envs.manager.first_ready import FirstReady
 from envs.manager.memory_limit import MemoryLimit
+from envs.manager.one_thread import OneThread
 from envs.manager.recovery import GrownWorker, Recovery, WorkerError
 from envs.trial import TrialClock
 
@@ -37,8 +37,7 @@ class Start:
 class Stepper:
     """Posts commands to a backend and collects rows: the one place that knows which slots owe a row.
 
-    One thread at a time: a second one that calls in meanwhile gets an error, and changes nothing; only
-    `close` may come from any thread.
+    One thread at a time (`OneThread`); only `close` may come from any thread.
     """
 
     def __init__(
@@ -64,14 +63,8 @@ class Stepper:
         self._first_ready: FirstReady | None = None
         if config.min_ready is not None:
             self._first_ready = FirstReady(backend, config.min_ready, config.call_timeout_s, num_slots)
-        self._lock = threading.Lock()
-        self._thread_inside = 0
-        self._closed = False
-        # Groups are consecutive slots, uneven by one at most.
-        edges = [num_slots * group // num_groups for group in range(num_groups + 1)]
-        self.groups = [
-            SlotGroup(self, start, stop) for start, stop in zip(edges[:-1], edges[1:], strict=True)
-        ]
+        self._turn = OneThread()
+        self.groups = [SlotGroup(self, start, stop) for start, stop in split_evenly(num_slots, num_groups)]
 
     # -- posting ---------------------------------------------------------------------------------------------
 
@@ -81,7 +74,7 @@ class Stepper:
         `actions[i]` is the action of slot `part.start + i`. A slot whose last row is still awaited is left
         out (with `min_ready`).
         """
-        with _Turn(self):
+        with self._turn:
             rows, commands, clock = self.rows, self._commands, self.clock
             if starts:
                 self._refuse_pending(np.fromiter(starts, np.int64, len(starts)))
@@ -112,13 +105,13 @@ class Stepper:
 
     def post_starts(self, starts: Mapping[int, Start]) -> None:
         """Start trials in these slots."""
-        with _Turn(self):
+        with self._turn:
             self._refuse_pending(np.fromiter(starts, np.int64, len(starts)))
             self._post(self._write_starts(starts))
 
     def post_step(self, slot: int, action: Any) -> None:
         """One row further in one slot."""
-        with _Turn(self):
+        with self._turn:
             slots = np.array([slot])
             self._refuse_pending(slots)
             if not self.clock.running[slot]:
@@ -163,7 +156,7 @@ class Stepper:
 
     def check_nothing_pending(self) -> None:
         """An error if any slot owes a row (with `min_ready` some always may)."""
-        with _Turn(self):
+        with self._turn:
             if self._first_ready is None:
                 self._refuse_pending(slice(None))
 
@@ -176,7 +169,7 @@ class Stepper:
 
     def render(self, slot: int) -> NDArray[np.uint8]:
         """A picture of one slot."""
-        with _Turn(self):
+        with self._turn:
             self._refuse_pending(np.array([slot]))
             return self._backend.render(slot, self._config.call_timeout_s)
 
@@ -187,17 +180,14 @@ class Stepper:
 
         Afterwards `rows.valid` is True in this part exactly where a row was collected.
         """
-        with _Turn(self):
-            pending = self._pending[part]
-            slots = self._indices[part]
-            if not pending.all():
-                slots = np.flatnonzero(pending) + part.start
+        with self._turn:
+            slots = np.flatnonzero(self._pending[part]) + part.start
             self.rows.valid[part] = False
             self._collect(slots, self._first_ready)
 
     def collect(self, slots: Sequence[int] | NDArray[np.int64]) -> None:
         """Collect the rows of these slots, which must have been posted."""
-        with _Turn(self):
+        with self._turn:
             asked = np.asarray(slots, np.int64)
             idle = asked[~self._pending[asked]]
             if len(idle):
@@ -209,7 +199,7 @@ class Stepper:
         pending = np.flatnonzero(self._pending)
         if len(pending):
             self.collect(pending)
-        with _Turn(self):
+        with self._turn:
             self.clock.forget(slice(None))
             self.recovery.dropped[:] = False
 
@@ -221,7 +211,7 @@ class Stepper:
         self._pending[ready] = False
         rows, commands = self.rows, self._commands
 
-        # Consecutive slots are addressed as a slice, which is faster (see `post_round`).
+        # Consecutive slots are addressed as a slice, as in `post_round`.
         arrived: Slots = ready
         if ready[-1] - ready[0] == len(ready) - 1:
             arrived = slice(ready[0], ready[-1] + 1)
@@ -255,7 +245,7 @@ class Stepper:
                 ready, faults = self._backend.wait(slots, self._config.call_timeout_s)
             if faults:
                 # A backend that is being closed by another thread reports faults too: those are not cured.
-                self._check_open()
+                self._turn.check_open()
                 self._recover(faults)
             elif len(ready):
                 return ready
@@ -279,52 +269,21 @@ class Stepper:
                 raise error.with_traceback(None) from None
             raise
 
-    # -- the end ---------------------------------------------------------------------------------------------
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise RuntimeError("The manager is closed.")
-
     def close(self) -> None:
         """Stop the backend; may be called twice.
 
         A thread in the middle of a call has a moment to leave it before everything is taken away.
         """
-        # A wait that another thread is in sees `closing` and ends with an error.
-        self._closed = self._backend.closing = True
-        has_left = False
+        # A wait that another thread is in sees `closing` and ends with an error; nothing cures that any more.
+        self._turn.closed = True
+        self._backend.closing = True
+        is_free = False
         try:
-            # From within a call (a recovery that failed) there is no other thread to wait for.
-            if self._thread_inside != threading.get_ident():
-                timeout = min(self._config.close_timeout_s, threading.TIMEOUT_MAX)
-                has_left = self._lock.acquire(timeout=timeout)
+            is_free = self._turn.wait_until_free(self._config.close_timeout_s)
         finally:
             self._backend.close()
-            if has_left:
-                self._lock.release()
-
-
-class _Turn:
-    """Lets one thread at a time into the Stepper, and none after it was closed."""
-
-    def __init__(self, stepper: Stepper) -> None:
-        self._stepper = stepper
-
-    def __enter__(self) -> None:
-        self._stepper._check_open()
-        if not self._stepper._lock.acquire(blocking=False):
-            raise RuntimeError(
-                "Another thread is in the middle of a call to this manager; one thread at a time."
-            )
-        self._stepper._thread_inside = threading.get_ident()
-        # It may have been closed between the check and the lock.
-        if self._stepper._closed:
-            self.__exit__()
-            self._stepper._check_open()
-
-    def __exit__(self, *_: object) -> None:
-        self._stepper._thread_inside = 0
-        self._stepper._lock.release()
+            if is_free:
+                self._turn.leave()
 
 
 class SlotGroup:
@@ -336,7 +295,9 @@ class SlotGroup:
     def __init__(self, stepper: Stepper, start: int, stop: int) -> None:
         self._stepper = stepper
         self.part = slice(start, stop)
-        """Its slots of the manager."""
+        """Its slots, as the manager numbers them."""
+        self.slots = range(start, stop)
+        """The same slots, one by one."""
         self.start, self.size = start, stop - start
         self.rows: Rows = stepper.rows.part(start, stop)
         self.running = stepper.clock.running[self.part]

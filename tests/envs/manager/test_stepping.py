@@ -327,7 +327,7 @@ def test_closing_lets_another_thread_finish_its_step(monkeypatch: pytest.MonkeyP
     first = threading.Thread(target=manager.step, args=(STILL,))
     first.start()
     assert family.entered.wait(30)
-    monkeypatch.setattr(manager._stepper, "_lock", TurnLock(manager._stepper._lock, family.gate))
+    monkeypatch.setattr(manager._stepper._turn, "_lock", TurnLock(manager._stepper._turn._lock, family.gate))
     monkeypatch.setattr(manager._backend, "close", lambda: told.append(manager.rows.reward.tolist()))
     manager.close()
     family.gate.set()
