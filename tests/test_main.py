@@ -44,6 +44,8 @@ class Learner:
         if self.config.seed == 8:
             raise ZeroDivisionError("a fault of ours")
         return 1.0
+    def film(self):
+        return []
     def report(self):
         return f"{{self.config.evaluation.episodes_per_trial}} episodes"
     def __enter__(self):
@@ -207,7 +209,7 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 import gymnasium
-from policies.run import setup
+from policies.run import checks
 
 def counted(owner, name):
     function = getattr(owner, name)
@@ -217,7 +219,7 @@ def counted(owner, name):
     setattr(owner, name, count)
 
 counted(ConfigLoaderImpl, "load_configuration")
-counted(setup, "make_family")
+counted(checks, "make_family")
 counted(gymnasium, "make")
 """
 """Says on the screen whenever a config is composed, a family is built or a user's environment is started."""
