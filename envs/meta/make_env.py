@@ -1,4 +1,4 @@
-"""make_env, make_parallel_env and make_family: any family as a Gymnasium environment, as many slots, or as itself."""
+"""make_env, make_parallel_env and make_family: any family as a Gymnasium environment, or as many slots."""
 
 from __future__ import annotations
 
@@ -98,12 +98,12 @@ def make_parallel_env(
 ) -> ParallelEnvManager:
     """A manager of `num_envs` slots (default: one per worker) in `num_workers` worker processes.
 
-    With one worker the slots are stepped in this process, unless `name=` names another backend. kwargs are the
-    options of the family, by their names in a config, and those of the backend (see `BackendConfig`).
+    With one worker the slots are stepped in this process, unless `name=` names another backend. kwargs are
+    the options of the family, by their names in a config, and those of the backend (see `BackendConfig`).
     """
     if num_workers < 1:
         raise OptionError(f"make_parallel_env: num_workers={num_workers} must be at least 1.")
-    # No option of a family has the name of an option of the backend (a test holds that), so kwargs can be split.
+    # No option of a family has the name of an option of the backend, so kwargs can be split by name.
     settings = {name: value for name, value in kwargs.items() if name in _BACKEND_OPTIONS}
     options = {name: value for name, value in kwargs.items() if name not in _BACKEND_OPTIONS}
     family = _family_of(env_id, episodes_per_task, oracle, options, also=("num_envs", *_BACKEND_OPTIONS))

@@ -30,8 +30,8 @@ MOVES = np.array([-WIDTH, WIDTH, -1, 1])
 WINDOW = (np.arange(-SIGHT, SIGHT + 1)[:, None] * WIDTH + np.arange(-SIGHT, SIGHT + 1)).ravel()
 CENTRE = len(WINDOW) // 2
 
-# What can be in a cell. CUE and COLOURED_DOOR are the first of three each: red, green, blue. The player cannot
-# enter the cells from EDGE to the last CUE; from APPLE on, entering a cell does something.
+# What can be in a cell. CUE and COLOURED_DOOR are the first of three each: red, green, blue. The player
+# cannot enter the cells from EDGE to the last CUE; from APPLE on, entering a cell does something.
 GROUND, EDGE, WALL, LAMP, DOOR, CUE = range(6)
 PLAYER, APPLE, KEY, OPEN_DOOR, COLOURED_DOOR = range(8, 13)
 

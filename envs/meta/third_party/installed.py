@@ -1,6 +1,4 @@
-"""Whether a family can be played with what is installed, told in a sentence before a worker fails at it with
-a page.
-"""
+"""Whether a family can be played with what is installed, as a sentence instead of a worker's traceback."""
 
 from __future__ import annotations
 
@@ -22,7 +20,12 @@ def missing(family: type[TaskFamily]) -> str | None:
             f"pip install -r requirements-{family.package}.txt, in an environment of its own."
         )
     if family.shelf is Shelf.locomotion:
-        found = version("mujoco")
-        if tuple(int(part) for part in found.split(".")[:2]) < FIRST_WITH_BATCH:
-            return f"{name} needs mujoco.batch, which MuJoCo has since {'.'.join(map(str, FIRST_WITH_BATCH))}, and installed is mujoco {found}."
+        # Compared by numbers: as text, "3.9" would come after "3.17".
+        installed = version("mujoco")
+        if tuple(int(part) for part in installed.split(".")[:2]) < FIRST_WITH_BATCH:
+            first = ".".join(map(str, FIRST_WITH_BATCH))
+            return (
+                f"{name} needs mujoco.batch, which MuJoCo has since {first}, "
+                f"and installed is mujoco {installed}."
+            )
     return None

@@ -1,6 +1,4 @@
-"""MetaWorld: a robot arm on a table, and fifty things to do there, in the meta-learning benchmarks of the
-package metaworld.
-"""
+"""MetaWorld: a robot arm and fifty things to do with it, in the benchmarks of the package metaworld."""
 
 from __future__ import annotations
 
@@ -28,17 +26,19 @@ from utils.options import OptionError, nearest, option
 OBS_SPACE = spaces.Box(-np.inf, np.inf, (39,), np.float32)
 ACTION_SPACE = spaces.Box(-1.0, 1.0, (4,), np.float32)
 GOAL = slice(36, 39)
-"""Where Meta-World's observation has the goal; zeros here."""
+"""Where Meta-World's observation contains the goal; the observation here has zeros there."""
 
 PLACES = 6
-"""A task of Meta-World is where things stand: three numbers (filled up with zeros) or six."""
+"""The size of a task of Meta-World, which is where things stand: three numbers, or six."""
 
 INFO_NAMES = ("success", "near_object", "grasp_success", "obj_to_target", "goal_x", "goal_y", "goal_z")
 
 
 class Benchmark(Enum):
-    """ML1: one thing to do, at other places in the test; ML10: ten to train on, five others in the test;
-    ML45: forty-five, and five others.
+    """What is trained on and what is tested.
+
+    ML1: one environment, tested in other places; ML10: ten environments to train on and five others to test;
+    ML45: forty-five environments, and five others.
     """
 
     ML1 = "ML1"
@@ -55,62 +55,59 @@ class RewardVersion(Enum):
 
 @dataclass
 class MetaWorldConfig(EnvConfig):
-    """Options of MetaWorld; the defaults are ML1 on reach with today's rewards, and the ten episodes of
-    adaptation of its protocol.
-    """
+    """Options of MetaWorld; the defaults are ML1 on reach with today's rewards and ten episodes."""
 
     family: str = "MetaWorld"
     max_rollouts_per_task: int = option(10, "k: episodes of one task in a trial", low=1)
     max_episode_steps: int = option(
         500,
-        "H: environment steps in an episode; Meta-World's environments play no more than 500",
+        "H: environment steps in an episode; Meta-World's environments end after 500",
         low=1,
         high=500,
     )
-    benchmark: Benchmark = option(Benchmark.ML1, "ML1, ML10 or ML45: what is trained on, and what is tested")
+    benchmark: Benchmark = option(Benchmark.ML1, "ML1, ML10 or ML45: what is trained on and what is tested")
     ml1_env_name: str = option(
-        "reach-v3", "what is to be done in ML1, by Meta-World's name; ML10 and ML45 have their own lists"
+        "reach-v3", "Meta-World's environment of ML1; ML10 and ML45 have their own lists"
     )
     reward_version: RewardVersion = option(
         RewardVersion.v2,
-        "v1: up to some 1200 a step; v2: between 0 and 10; results of the two do not compare",
+        "v1 (up to some 1200 a step) or v2 (0 to 10); results of the two are not comparable",
     )
     places_seed: int = option(
-        0, "the seed by which the benchmark draws its 50 places for each thing to do", low=0
+        0, "the seed by which the benchmark draws its 50 places for each environment", low=0
     )
     end_on_success: bool = option(
-        False, "end an episode at its first success, as Meta-World does in the episodes that it evaluates"
+        False, "end an episode at its first success, as Meta-World's evaluation does"
     )
 
 
 class MetaWorld(TaskFamily):
-    """A robot arm on a table that has to find out what is to be done there, and where: Meta-World's ML1, ML10
-    and ML45.
+    """A robot arm that has to find out what to do, and where: Meta-World's ML1, ML10 and ML45.
 
-    Task: 7 numbers, that of the environment, counting Meta-World's fifty in alphabetical order, then the six
-    that place its objects and its goal (an environment that needs three has zeros behind them). They are
-    those of the benchmark object that the package builds with `places_seed`: 50 places for each environment,
-    trained and tested on as its own lists say. ML1 tests other places, ML10 and ML45 five other environments,
-    so the splits are disjoint. Many tasks are drawn without repetition until all have been drawn: a list of
-    250 test tasks of ML10 is all of them. Everything in an episode follows from task and actions; Meta-World
-    draws nothing more, and ignores seeds.
+    Task: 7 numbers. The first is the number of the environment among Meta-World's fifty in alphabetical
+    order; the other six place its objects and its goal (an environment that needs three has zeros behind
+    them). They come from the benchmark object that the package builds with `places_seed`: 50 places for each
+    environment, trained and tested on as its own lists say. ML1 tests other places, ML10 and ML45 test five
+    other environments, so the splits are disjoint. Tasks are drawn without repetition until all have been
+    drawn: a list of 250 test tasks of ML10 is all of them. Everything in an episode follows from task and
+    actions; Meta-World draws nothing more, and ignores seeds.
 
     Observation, 39 numbers: the gripper's position and opening, position and quaternion of two objects, all
-    this at the step before, and three zeros, where Meta-World shows the goal to agents that may know it.
+    this at the step before, and three zeros where Meta-World shows the goal to agents that may know it.
     Action: four numbers in [-1, 1], the hand's movement and the fingers' force. Reward: the environment's
     own, by `reward_version`. Never terminated (with `end_on_success`: by a success). H=500, k=10. Info:
     success (now), near_object, grasp_success, obj_to_target; and the goal's position, for the record and the
-    oracle, not the agent. Starts have no info but the goal.
+    oracle, and not for the agent. Start rows have no info but the goal.
 
     Published as ML1, ML10 and ML45 of Meta-World, here in its v3 environments for Gymnasium. The official
     protocol adapts for ten episodes of one task and then evaluates three, which count as solved where success
     was ever 1: `evaluation.episodes_per_trial=13`, and the mean of success_episode_11 to 13. It cuts the
-    evaluated three at their first success; here they are played on, which changes what a memory sees
-    afterwards, and no episode's own success; `end_on_success` cuts all of them, adaptation included.
+    evaluated three at their first success. Here they are played on; this changes what a memory sees
+    afterwards, and the success of no episode. `end_on_success` cuts all of them, the adaptation included.
 
-    Oracle: Meta-World's scripted policies, which are told the environment and the goal. No quantity is added,
-    and none is read from before the step. It needs the package metaworld, which needs an older MuJoCo than
-    other families: `requirements-metaworld.txt`.
+    Oracle: Meta-World's scripted policies, which know the environment and the goal. No quantity is added, and
+    none is read from before the step. The family needs the package metaworld, which needs an older MuJoCo
+    than other families: `requirements-metaworld.txt`.
     """
 
     Config = MetaWorldConfig
@@ -136,15 +133,17 @@ class MetaWorld(TaskFamily):
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
         check_split(split)
         config = self.config
-        known = tasks_of(config.benchmark, config.ml1_env_name, config.places_seed)[split]
-        rounds = [rng.permutation(len(known)) for _ in range(-(-n // len(known)))]
-        return known[np.concatenate([np.zeros(0, np.int64), *rounds])[:n]]
+        tasks = tasks_of(config.benchmark, config.ml1_env_name, config.places_seed)[split]
+        # As many shuffles of all tasks as n needs; the empty array is for n = 0.
+        shuffles = [rng.permutation(len(tasks)) for _ in range(-(-n // len(tasks)))]
+        return tasks[np.concatenate([np.zeros(0, np.int64), *shuffles])[:n]]
 
     def make_shard(self, num_slots: int, threads: int = 1) -> GymnasiumShard:
+        # The slots of a shard share their environments: one that a slot gives back is taken by the next.
         idle: dict[str, list[Any]] = defaultdict(list)
         version, end = self.config.reward_version.value, self.config.end_on_success
         return GymnasiumShard(
-            lambda: AnyTask(idle, version, end),
+            lambda: AnyTaskEnv(idle, version, end),
             num_slots,
             ObsReader(OBS_SPACE, ACTION_SPACE),
             ActionWriter(ACTION_SPACE),
@@ -154,25 +153,26 @@ class MetaWorld(TaskFamily):
 
     def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[Any]:
         assert isinstance(obs, np.ndarray)
-        seen = obs[:, : OBS_SPACE.shape[0]].astype(np.float64)
-        seen[:, GOAL] = info[:, INFO_NAMES.index("goal_x") :]
+        # The scripted policies read the goal in the observation.
+        with_goal = obs[:, : OBS_SPACE.shape[0]].astype(np.float64)
+        with_goal[:, GOAL] = info[:, INFO_NAMES.index("goal_x") :]
         names = env_names()
         policies = importlib.import_module("metaworld.policies").ENV_POLICY_MAP
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Constant")  # that an action is beyond its bounds
+            # The warning that an action lies beyond its bounds; it is clipped below.
+            warnings.filterwarnings("ignore", message="Constant")
             actions = [
                 policies[names[int(number)]]().get_action(row)
-                for number, row in zip(task[:, 0], seen, strict=True)
+                for number, row in zip(task[:, 0], with_goal, strict=True)
             ]
         return np.clip(np.array(actions), -1.0, 1.0).astype(np.float32)
 
 
-class AnyTask(gymnasium.Env[Any, Any]):
-    """One slot: whatever environment its task asks for, borrowed from those of the shard that are `idle`
-    (each weighs 20 MB).
+class AnyTaskEnv(gymnasium.Env[Any, Any]):
+    """One slot, which plays any task in the environment that the task names.
 
-    An environment that is taken over shows nothing of what it has played: Meta-World sets up its world anew
-    at every reset.
+    Environments are borrowed from those of the shard that are `idle`, since each weighs 20 MB. A borrowed one
+    shows nothing of what it has played: Meta-World sets up its world anew at every reset.
     """
 
     observation_space = OBS_SPACE
@@ -186,18 +186,18 @@ class AnyTask(gymnasium.Env[Any, Any]):
     def set_task(self, task: NDArray[np.float64]) -> None:
         """Play this task from the next reset on."""
         name = env_names()[int(task[0])]
-        kind = self._module.env_dict.ALL_V3_ENVIRONMENTS[name]
+        env_class = self._module.env_dict.ALL_V3_ENVIRONMENTS[name]
         if name != self._name:
             self._give_back()
-            self._env = (
-                self._idle[name].pop()
-                if self._idle[name]
-                else kind(reward_function_version=self._reward_version, render_mode="rgb_array")
-            )
+            if self._idle[name]:
+                self._env = self._idle[name].pop()
+            else:
+                self._env = env_class(reward_function_version=self._reward_version, render_mode="rgb_array")
             self._name = name
+        # Meta-World takes a task as pickled bytes. Partially observable: the goal is hidden.
         places = task[1 : 1 + self._playing._random_reset_space.low.size].copy()
-        told = pickle.dumps({"rand_vec": places, "env_cls": kind, "partially_observable": True})
-        self._playing.set_task(self._module.Task(name, told))
+        packed = pickle.dumps({"rand_vec": places, "env_cls": env_class, "partially_observable": True})
+        self._playing.set_task(self._module.Task(name, packed))
 
     @property
     def _playing(self) -> Any:
@@ -219,7 +219,7 @@ class AnyTask(gymnasium.Env[Any, Any]):
     def step(
         self, action: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, Any]]:
-        """One step; whether it was the last one the trial's clock knows."""
+        """One step; the time limit is the trial clock's, so nothing is truncated here."""
         obs, reward, _, _, info = self._playing.step(action)
         return obs, float(reward), self._end_on_success and info["success"] > 0, False, self._with_goal(info)
 
@@ -228,7 +228,7 @@ class AnyTask(gymnasium.Env[Any, Any]):
         return self._playing.render()
 
     def close(self) -> None:
-        """Give back the environment, and close all that nobody plays."""
+        """Give back the environment, and close all that are idle."""
         self._give_back()
         for envs in self._idle.values():
             while envs:
@@ -252,21 +252,21 @@ def metaworld() -> Any:
 
 @functools.cache
 def env_names() -> tuple[str, ...]:
-    """Meta-World's environments; a task names one by its number here."""
+    """The names of Meta-World's environments; a task holds the index of one of them."""
     return tuple(sorted(metaworld().env_dict.ALL_V3_ENVIRONMENTS))
 
 
 @functools.cache
 def tasks_of(benchmark: Benchmark, env_name: str, seed: int) -> dict[str, NDArray[np.float64]]:
-    """[n, 7] all tasks of a benchmark by split. Building one takes a while (ML10 7 s, ML45 25 s), since it
-    resets each environment 50 times.
+    """[n, 7] all tasks of a benchmark by split.
+
+    To build a benchmark takes a while (ML10 7 s, ML45 25 s), since it resets each environment 50 times.
     """
     module, names = metaworld(), env_names()
     if benchmark is Benchmark.ML1:
         if env_name not in names:
-            raise OptionError(
-                f"MetaWorld: ml1_env_name={env_name!r} is not one of its environments.{nearest(env_name, names)}"
-            )
+            hint = nearest(env_name, names)
+            raise OptionError(f"MetaWorld: ml1_env_name={env_name!r} is not one of its environments.{hint}")
         built = module.ML1(env_name, seed=seed)
     else:
         built = getattr(module, benchmark.value)(seed=seed)
@@ -274,8 +274,9 @@ def tasks_of(benchmark: Benchmark, env_name: str, seed: int) -> dict[str, NDArra
 
 
 def _vectors(tasks: list[Any], names: tuple[str, ...]) -> NDArray[np.float64]:
-    """[n, 7] tasks, which an environment has to unpack, as vectors."""
+    """[n, 7] Meta-World's tasks as vectors; only an environment can unpack them."""
     vectors = np.zeros((len(tasks), 1 + PLACES))
+    # The tasks of one environment follow each other, so each environment is built once.
     for name, group in itertools.groupby(enumerate(tasks), key=lambda item: item[1].env_name):
         env = metaworld().env_dict.ALL_V3_ENVIRONMENTS[name]()
         for row, task in group:
