@@ -356,7 +356,8 @@ def test_nobody_asks_for_the_concrete_class_of_a_registered_thing() -> None:
 
 def test_a_worker_that_imports_the_environments_does_not_get_torch() -> None:
     heavy = ("torch", "hydra", "omegaconf", "wandb", "matplotlib")
-    code = f"import sys, main, envs.meta, envs.backends, envs.parallel_env_manager; print([name for name in {heavy} if name in sys.modules])"
+    imported = "import sys, main, envs.meta, envs.backends, envs.parallel_env_manager"
+    code = f"{imported}; print([name for name in {heavy} if name in sys.modules])"
     out = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )

@@ -34,7 +34,8 @@ class Learner:
         print("load" if self.learns else "load the agent")
     def train(self):
         save(self.config, self.run_dir)
-        print("train", self.run_dir.name, self.config.env.family, self.config.seed, self.config.train.n_env_steps_total)
+        config = self.config
+        print("train", self.run_dir.name, config.env.family, config.seed, config.train.n_env_steps_total)
         if self.config.seed == 15:
             self.stop_signal = 15
         if self.config.seed == 7:
@@ -57,7 +58,7 @@ policies.learner.Learner = Learner
 import main
 sys.exit(main.main())
 """
-"""The real front door with a learner that only says what it is asked."""
+"""The real front door with a learner that only prints what it is asked."""
 
 MISTAKES = {
     "a choice that is not": ("algorithm=SAX", "algorithm=SAX is not known. Did you mean 'SAC'?"),

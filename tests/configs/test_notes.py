@@ -21,7 +21,8 @@ from utils.options import unread_options
             "train.updates_per_step=1 changes nothing here: PPO learns once from each wave",
         ),
         (
-            "algorithm=PPO agent.normalise_obs=false agent.normalise_reward=false train.num_init_rollouts_pool=9",
+            "algorithm=PPO agent.normalise_obs=false agent.normalise_reward=false "
+            "train.num_init_rollouts_pool=9",
             "train.num_init_rollouts_pool=9",
         ),
         ("algorithm=SAC agent=Markov memory.hidden_size=7", "memory.hidden_size=7"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from configs.compose import WAYS, Composer, load
 from configs.runs import MAY_CHANGE, continued, load_run, recorded
@@ -97,7 +98,8 @@ def test_what_may_change_changes(composer: Composer, run_dir: Path, way: str, wo
         (
             "resume",
             "seed=3",
-            "seed=3 cannot change with resume=: the run has seed=0. What may change: num_parallel_workers, backend.*",
+            "seed=3 cannot change with resume=: the run has seed=0. "
+            "What may change: num_parallel_workers, backend.*",
         ),
         ("resume", "env=Wind", "env=Wind cannot change with resume=: the run has env=AntDir."),
         ("resume", "env=AntDri", "Did you mean 'AntDir'?"),
@@ -158,6 +160,20 @@ def test_a_run_of_another_format_is_refused_with_the_commit_that_reads_it(
         (run_dir / RECORD).write_text(text.replace(f"format: {FORMAT}\n", line))
         with pytest.raises(OptionError, match=sentence):
             recorded(run_dir, "resume")
+
+
+def test_a_run_of_the_tree_before_the_renaming_is_refused_before_its_old_options_are_read(
+    composer: Composer, run_dir: Path
+) -> None:
+    """Its config has old names inside, such as algorithm.trace, and no number of a format."""
+    values = yaml.safe_load((run_dir / RECORD).read_text())
+    del values["format"]
+    values["algorithm"] |= {"name": "PPO", "trace": 0.9, "init_deviation": 1.0, "value_weight": 0.5}
+    (run_dir / RECORD).write_text(yaml.safe_dump(values))
+    for way in WAYS:
+        with pytest.raises(OptionError, match="the last commit that reads it is b8605dc") as caught:
+            again(composer, run_dir, way=way)
+        assert "\n" not in str(caught.value)
 
 
 def test_an_option_that_is_no_more_is_named(composer: Composer, run_dir: Path) -> None:

@@ -55,7 +55,8 @@ def sentence_of(words: str, config_dir: Path | None = None) -> str:
         ("algorithm=PPO n_epochs=4", "n_epochs=4 is written algorithm.epochs=4 here."),
         (
             "algorithm=PPO algorithm.batch_size=64",
-            "algorithm.batch_size=64 is written algorithm.minibatches=N here (the gradient steps of an epoch).",
+            "algorithm.batch_size=64 is written algorithm.minibatches=N here "
+            "(the gradient steps of an epoch).",
         ),
         # Published guides.
         ("env.env_name=AntDir-v0", "env.env_name=AntDir-v0 is written env=AntDir here."),
@@ -81,8 +82,9 @@ def sentence_of(words: str, config_dir: Path | None = None) -> str:
         ("--checkpoint-dir=here/v1", "python main.py hydra.run.dir=here/v1"),
         (
             "env=AntDir --n-envs 8 --num-episodes 1000 --device mps --learning-rate 3e-4",
-            "There is no flag --n-envs; options are written without dashes: python main.py env=AntDir num_slots=8 "
-            "num_parallel_workers=8 train.n_env_steps_total=200000 device=mps algorithm.learning_rate=3e-4",
+            "There is no flag --n-envs; options are written without dashes: "
+            "python main.py env=AntDir num_slots=8 num_parallel_workers=8 "
+            "train.n_env_steps_total=200000 device=mps algorithm.learning_rate=3e-4",
         ),
         ("--n-envs", "python main.py num_slots=VALUE num_parallel_workers=VALUE"),
     ],
@@ -106,7 +108,8 @@ def test_another_spelling_gets_the_one_of_here(words: str, sentence: str) -> Non
         ),
         (
             "defaults:\n  - override /algorithm: PPO\nalgorithm:\n  trace: 0.9\n",
-            "In experiment=mine: algorithm.trace is now algorithm.gae_lambda: write algorithm.gae_lambda=VALUE "
+            "In experiment=mine: algorithm.trace is now algorithm.gae_lambda: "
+            "write algorithm.gae_lambda=VALUE "
             "(an option of algorithm=PPO).",
         ),
     ],

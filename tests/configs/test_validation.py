@@ -30,7 +30,8 @@ CONTRADICTIONS = [
     ("num_groups=4 num_slots=6 num_parallel_workers=2", "needs a slot of every group in each of 2 workers"),
     (
         "env=Gymnasium env.id=CartPole-v1",
-        "algorithm=SAC cannot learn discrete actions, those of env=Gymnasium (Discrete(2)): use algorithm=DiscreteSAC",
+        "algorithm=SAC cannot learn discrete actions, those of env=Gymnasium (Discrete(2)): "
+        "use algorithm=DiscreteSAC",
     ),
     ("env=GridNavi algorithm=SAC", "algorithm=SAC cannot learn discrete actions, those of env=GridNavi"),
     (
@@ -53,8 +54,10 @@ CONTRADICTIONS = [
     ),
     ("agent.task_inference.hidden=[0]", "agent.task_inference.hidden=0 is out of range"),
     (
-        "env=PassiveVisualMatch agent.task_inference.weight=1 agent.task_inference.decode=reward_and_transition",
-        "Next observations are decoded where they are vectors, and here is a picture: use agent.task_inference.decode=reward.",
+        "env=PassiveVisualMatch agent.task_inference.weight=1 "
+        "agent.task_inference.decode=reward_and_transition",
+        "Next observations are decoded where they are vectors, and here is a picture: "
+        "use agent.task_inference.decode=reward.",
     ),
     (
         "agent=Memory_Markov agent.encoders=shared",

@@ -16,7 +16,8 @@ from utils.machine import _left_in_groups, available_cores, available_memory, de
 def test_cores_are_those_this_process_may_use() -> None:
     assert 1 <= available_cores() <= (os.cpu_count() or 1)
     if hasattr(os, "sched_setaffinity"):
-        code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); from utils import machine; print(machine.available_cores())"
+        one_core = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
+        code = f"{one_core}; from utils import machine; print(machine.available_cores())"
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
         assert done.stdout.strip() == "1", done.stderr

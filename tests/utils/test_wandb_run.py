@@ -24,7 +24,8 @@ import os, sys
 from pathlib import Path
 from utils.wandb_run import WandbConfig, WandbRun
 config = WandbConfig(tags=["mine"])
-settings = {{"env": {{"name": "Wind", "api_key": "{CANARY}"}}, "server": "https://me:{CANARY}@host/path", "versions": {{"torch": "2"}}}}
+env = {{"name": "Wind", "api_key": "{CANARY}"}}
+settings = {{"env": env, "server": "https://me:{CANARY}@host/path", "versions": {{"torch": "2"}}}}
 named = {{"name": "Wind seed 0", "group": "Wind Memory SAC", "tags": ["Wind"], "run_id": "abc12345"}}
 run = WandbRun.start(config, folder=Path(sys.argv[1]), settings=settings, **named)
 for step in (0, 100, 200):
