@@ -115,8 +115,7 @@ def _run(
     Any other error is our own: its traceback goes to the screen and into the run folder.
     """
     from policies.learner import Learner
-    from policies.run.failures import is_explained
-    from policies.run.record import write_error
+    from policies.run.failures import is_explained, write_error
 
     try:
         with Learner(config, run_dir, learns=learns, family=family) as learner:

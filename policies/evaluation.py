@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from envs.base import EnvSpec, Split, TaskFamily
 from envs.parallel_env_manager import ParallelEnvManager
-from policies.collection.actors import Actor
+from policies.agents.agent import Agent
+from policies.collection.actors import Actor, AgentActor
 from policies.collection.plans import WavePlan
 from policies.collection.wave import WaveResult, run_wave
+from policies.run.config import Config
 from policies.run.progress import by_episode
 from utils.seeding import Phase, Purpose, generator
 
@@ -76,10 +78,50 @@ def held_out_name(spec: EnvSpec) -> str:
     return "held_out" if spec.split is Split.disjoint else "in_distribution"
 
 
-def list_metrics(key: str, result: WaveResult, spec: EnvSpec) -> dict[str, float]:
+def evaluate_agent(
+    manager: ParallelEnvManager,
+    agent: Agent,
+    tasks: TaskLists,
+    config: Config,
+    device: str,
+    tick: Callable[[WaveResult], bool],
+) -> dict[str, float]:
+    """Mean return (and success) by episode index on every list, as metrics `eval/<list>/...`."""
+    metrics: dict[str, float] = {}
+    options, spec = config.evaluation, manager.spec
+
+    # The agent acts without noise, and once more with it where the config asks for that.
+    for suffix in ("", "_stochastic")[: 1 + options.stochastic]:
+        actor = AgentActor(agent, device, deterministic=not suffix)
+        for name, listed in tasks.evaluation.items():
+            result = evaluate_list(
+                manager,
+                actor,
+                listed,
+                seed=config.seed,
+                trials_per_task=options.trials_per_task,
+                tick=tick,
+            )
+            metrics |= _list_metrics(f"eval/{name}{suffix}", result, spec)
+    return metrics
+
+
+def write_evaluation(run_dir: Path, facts: Mapping[str, int], metrics: Mapping[str, float]) -> None:
+    """Write an evaluation into the run folder; where that fails a warning says so."""
+    known = {
+        name: value if math.isfinite(value) else None for name, value in metrics.items()
+    }  # no NaN in JSON
+    try:
+        (run_dir / "evaluation.json").write_text(json.dumps({**facts, **known}, indent=1) + "\n")
+    except OSError as error:
+        _log.warning("The evaluation is shown here only: %s.", error)
+
+
+def _list_metrics(key: str, result: WaveResult, spec: EnvSpec) -> dict[str, float]:
     """The means over one list by episode index, `<key>/return_episode_1` and so on; success where known."""
     metrics = by_episode(f"{key}/return", result.returns.mean(0))
     if spec.success:
+        # A trial that was given up has neither succeeded nor failed.
         successes = np.where(result.dropped[:, None], np.nan, result.successes)
         metrics |= by_episode(f"{key}/success", successes.mean(0))
     return metrics

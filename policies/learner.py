@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import math
-from collections.abc import Mapping
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from envs.base import TaskFamily
 from envs.meta.make_env import make_family
 from envs.parallel_env_manager import ParallelEnvManager
-from policies.collection.actors import AgentActor
 from policies.collection.collector import LocalCollector, account_for
 from policies.collection.wave import WaveResult
-from policies.evaluation import TaskLists, evaluate_list, evaluation_table, held_out_name, list_metrics
+from policies.evaluation import evaluate_agent, evaluation_table, held_out_name, write_evaluation
 from policies.run.checkpointing import RunCheckpoints
 from policies.run.checks import check_family
-from policies.run.config import CHECKPOINTS, RECORD, Config, Overlap
-from policies.run.context import LearningParts, RunContext
-from policies.run.environments import RunEnvironments
+from policies.run.config import CHECKPOINTS, RECORD, Config
+from policies.run.context import LearningParts, RunContext, RunEnvironments
 from policies.run.film import film
 from policies.run.hardware import pick_backend, prepare_torch
-from policies.run.overlap import OverlappedCollector
 from policies.run.progress import Counters, RunProgress
 from policies.run.record import RunRecord, changes_since, save_settings
 from policies.run.training import TrainingLoop
@@ -62,24 +54,18 @@ class Learner:
             family = check_family(config, learns=learns)
         self.learns = learns
         self.watch = Stopwatch()
-        self.context = RunContext.of(config, family, prepare_torch(config), run_dir)
+        self._use(RunContext.of(config, family, prepare_torch(config), run_dir))
 
         # What learns: the agent, its algorithm and the buffer.
         self.parts = LearningParts.build(self.context, learns=learns)
         self.agent, self.algorithm, self.buffer = self.parts.agent, self.parts.algorithm, self.parts.buffer
 
         # What is learned from: how the environments are stepped may depend on how fast the agent acts.
-        self.backend = pick_backend(self.config, family, self.agent, self.device)
-        self._environments: RunEnvironments | None = None
         env = self.config.env
-        self.init_env(
-            "meta",
-            env.family,
-            max_rollouts_per_task=env.max_rollouts_per_task,
-            num_train_tasks=env.num_train_tasks,
-            num_eval_tasks=env.num_eval_tasks,
-            num_parallel_workers=self.backend.num_workers,
-        )
+        self.backend = pick_backend(self.config, family, self.agent, self.device)
+        self.environments = RunEnvironments(self.context, self.backend.backend, 1)  # none of them is made yet
+        regime = env.max_rollouts_per_task, env.num_train_tasks, env.num_eval_tasks
+        self.init_env("meta", env.family, *regime, num_parallel_workers=self.backend.num_workers)
 
         # How far it is, and what is left behind.
         self.progress = RunProgress(Counters(next_evaluation=self.config.evaluation.every))
@@ -123,49 +109,16 @@ class Learner:
         asked = options | {"family": env_name}
         if any(present.get(name, MISSING) != value for name, value in asked.items()):
             family = make_family(env_name, **options)
-            self.context = RunContext.of(self.config, family, self.device, self.run_dir)
-        self._environments = RunEnvironments(self.context, self.backend.backend, num_parallel_workers)
+            self._use(RunContext.of(self.config, family, self.device, self.run_dir))
+        self.environments = RunEnvironments(self.context, self.backend.backend, num_parallel_workers)
 
-    @property
-    def config(self) -> Config:
-        """The options of the run, as its family has completed them."""
-        return self.context.config
-
-    @property
-    def run_dir(self) -> Path | None:
-        """The folder that the run writes into, if any."""
-        return self.context.run_dir
-
-    @property
-    def device(self) -> str:
-        """Where the agent lives."""
-        return self.context.device
-
-    @property
-    def family(self) -> TaskFamily:
-        """The tasks of the run, and the environments that play them."""
-        return self.context.family
-
-    @property
-    def tasks(self) -> TaskLists:
-        """The tasks to train and to evaluate on."""
-        return self.context.tasks
-
-    @property
-    def train_tasks(self) -> NDArray[np.float64] | None:
-        """[n, task_dim] the tasks to train on; None: a new one for every trial."""
-        return self.tasks.train
-
-    @property
-    def eval_tasks(self) -> NDArray[np.float64]:
-        """[n, task_dim] the tasks of the test list."""
-        return self.tasks.evaluation[held_out_name(self.family.spec)]
-
-    @property
-    def environments(self) -> RunEnvironments:
-        """The environments, of which each is made when it is asked for."""
-        assert self._environments is not None
-        return self._environments
+    def _use(self, context: RunContext) -> None:
+        """Take the facts of the run, and publish those that scripts ask for."""
+        self.context = context
+        self.config, self.family, self.tasks = context.config, context.family, context.tasks
+        self.device, self.run_dir = context.device, context.run_dir
+        self.train_tasks = context.tasks.train
+        self.eval_tasks = context.tasks.evaluation[held_out_name(context.family.spec)]
 
     @property
     def train_env(self) -> ParallelEnvManager:
@@ -186,11 +139,6 @@ class Learner:
     def counters(self) -> Counters:
         """How far the run is."""
         return self.progress.counters
-
-    @property
-    def sampling_state(self) -> Mapping[str, Any]:
-        """The state of the stream that draws batches from the buffer."""
-        return self._sampling.bit_generator.state
 
     @property
     def stop_signal(self) -> int | None:
@@ -237,41 +185,20 @@ class Learner:
         return {name: float(value) / num_updates for name, value in sums.items()}
 
     def evaluate(self) -> dict[str, float]:
-        """Mean return (and success) by episode index on every task list.
-
-        The agent acts without noise, and once more with it where the config asks for that.
-        """
-        metrics: dict[str, float] = {}
-        evaluation = self.config.evaluation
-        for sampled in [False, True] if evaluation.stochastic else [False]:
-            actor = AgentActor(self.agent, self.device, deterministic=not sampled)
-            for name, tasks in self.tasks.evaluation.items():
-                result = evaluate_list(
-                    self.eval_env,
-                    actor,
-                    tasks,
-                    seed=self.config.seed,
-                    trials_per_task=evaluation.trials_per_task,
-                    tick=lambda _: self.tick(),  # its env steps are not the run's
-                )
-                key = f"eval/{name}_stochastic" if sampled else f"eval/{name}"
-                metrics |= list_metrics(key, result, self.family.spec)
+        """Mean return (and success) by episode index on every task list."""
+        # The display may be refreshed, and the run stopped; the env steps are not those of the run.
+        metrics = evaluate_agent(
+            self.eval_env, self.agent, self.tasks, self.config, self.device, lambda _: self.tick()
+        )
         self.watch.lap("evaluate")
         return metrics
 
     def report(self) -> str:
-        """Evaluate, write the metrics into the run folder, and return a table of them.
-
-        The table shows them beside the family's oracle and random scores.
-        """
+        """Evaluate, write the metrics into the run folder, and return a table of them."""
         metrics = self.evaluate()
         if self.run_dir is not None:
-            known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-            facts = {"env_steps": self.counters.env_steps, "updates": self.counters.updates, **known}
-            try:
-                (self.run_dir / "evaluation.json").write_text(json.dumps(facts, indent=1) + "\n")
-            except OSError as error:
-                _log.warning("The evaluation is shown here only: %s.", error)
+            facts = {"env_steps": self.counters.env_steps, "updates": self.counters.updates}
+            write_evaluation(self.run_dir, facts, metrics)
         return evaluation_table(metrics, self.family.spec)
 
     def film(self) -> list[Path]:
@@ -300,20 +227,8 @@ class Learner:
 
     def training_loop(self) -> TrainingLoop:
         """The loop that `train` runs, without the display and the files of a run."""
-        overlapped = None
-        if self.config.learner.overlap is Overlap.bounded:
-            overlapped = OverlappedCollector(
-                self.context,
-                self.parts,
-                self.progress,
-                env=self.environments.training,
-                updater=self._updater,
-                watch=self.watch,
-                tick=self.tick,
-            )
-        return TrainingLoop(
-            self, self.context, self.parts, self.progress, self._updater, self.watch, overlapped
-        )
+        env, updater = self.environments.training, self._updater
+        return TrainingLoop(self, self.context, self.parts, self.progress, env, updater, self.watch)
 
     def tick(self, wave: WaveResult | None = None) -> bool:
         """Refresh the display, once a round and once an update; returns whether to stop."""
@@ -354,8 +269,7 @@ class Learner:
 
     def close(self) -> None:
         """Stop the environments; idempotent."""
-        if self._environments is not None:
-            self._environments.close()
+        self.environments.close()
 
     def __enter__(self) -> Self:
         return self

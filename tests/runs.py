@@ -108,7 +108,7 @@ def state_of(learner: Learner) -> dict[str, str]:
     return {
         "algorithm": digest(learner.algorithm.state_dict()),
         "replay": digest(stored_rows(learner)),
-        "sampling": digest(learner.sampling_state),
+        "sampling": digest(learner._sampling.bit_generator.state),
         "counters": digest(learner.counters.state_dict()),
     }
 

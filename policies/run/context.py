@@ -1,14 +1,17 @@
-"""RunContext: what a run is and never changes. LearningParts: what learns in it."""
+"""What a run is made of: the facts that never change, the parts that learn, and the environments."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from buffers.base import Needs
 from buffers.replay import Replay
 from buffers.rollout import RolloutBuffer
+from envs.backends.base import BackendConfig
 from envs.base import TaskFamily
+from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.agent import Agent
 from policies.agents.base import AgentSpec
 from policies.algorithms import ALGORITHMS
@@ -17,7 +20,7 @@ from policies.evaluation import TaskLists
 from policies.memory import MEMORIES
 from policies.run.checks import fitted_memory
 from policies.run.config import Config
-from policies.run.hardware import copies_to_device
+from policies.run.hardware import copies_to_device, sequential_backend
 from policies.run.sizes import RunSizes, needs_of, row_layout
 from utils.seeding import Phase, generator
 
@@ -82,3 +85,70 @@ class LearningParts:
             shape["capacity_trials"] = 1
         buffer_kind = RolloutBuffer if context.needs.on_policy else Replay
         return cls(agent, algorithm, buffer_kind(**shape, device=device, device_copied=device_copied))
+
+
+class RunEnvironments:
+    """Up to three managers with as many slots: a parallel and a sequential one to train in, one to evaluate."""
+
+    def __init__(self, context: RunContext, backend: BackendConfig, num_workers: int) -> None:
+        self._context, self._backend, self.num_workers = context, backend, num_workers
+        self.train_env_parallel: ParallelEnvManager | None = None
+        """None with a single worker: then the sequential environment is the one to train in."""
+        if num_workers > 1:
+            self.train_env_parallel = self._manager(backend, num_workers)
+
+    @cached_property
+    def train_env(self) -> ParallelEnvManager:
+        """The sequential environment: the same slots in this process."""
+        # A run with a single worker has this environment alone; `backend=process` then puts it into one.
+        backend = self._backend
+        if self.num_workers > 1:
+            backend = sequential_backend(self._context.config.backend)
+        return self._manager(backend, 1)
+
+    @cached_property
+    def eval_env(self) -> ParallelEnvManager:
+        """The environment of evaluation, with slots of its own."""
+        return self._manager(self._backend, self.num_workers, self._context.evaluation_episodes)
+
+    def _manager(
+        self, backend: BackendConfig, num_workers: int, episodes: int | None = None
+    ) -> ParallelEnvManager:
+        config = self._context.config
+        return ParallelEnvManager(
+            self._context.family,
+            self._context.sizes.num_slots,
+            episodes_per_trial=episodes or config.env.max_rollouts_per_task,
+            num_workers=num_workers,
+            num_groups=config.num_groups,
+            seed=config.seed,
+            oracle=config.env.oracle,
+            new_episode_flag=config.env.max_rollouts_per_task > 1,
+            deterministic=config.deterministic,
+            backend=backend,
+        )
+
+    @property
+    def training(self) -> ParallelEnvManager:
+        """The environment that training collects in: the parallel one, where there is one."""
+        return self.train_env if self.train_env_parallel is None else self.train_env_parallel
+
+    @property
+    def made(self) -> list[ParallelEnvManager]:
+        """The environments that have been made so far."""
+        # A cached property stands in __dict__ from its first use on; asking for it would make it.
+        lazy = [self.__dict__.get(name) for name in ("train_env", "eval_env")]
+        return [env for env in (self.train_env_parallel, *lazy) if env is not None]
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """The worker processes that are running now."""
+        return [pid for env in self.made for pid in env.pids]
+
+    def close(self) -> None:
+        """Stop the environments; may be called twice. One that is asked for again is made anew."""
+        for env in self.made:
+            env.close()
+        self.train_env_parallel = None
+        for name in ("train_env", "eval_env"):
+            self.__dict__.pop(name, None)

@@ -1,8 +1,11 @@
-"""Which errors end a run with one sentence: those of the environment, the machine or the user, not our own."""
+"""Errors that end a run: one sentence where the cause is outside, a traceback where it is our own fault."""
 
 from __future__ import annotations
 
 import errno
+import traceback
+from datetime import datetime
+from pathlib import Path
 
 from envs.backends.base import BackendError
 from envs.parallel_env_manager import WorkerError
@@ -15,7 +18,10 @@ EXPLAINED = (BackendError, CheckpointError, ExplodedError, OptionError, RunLockE
 """Errors whose text is written for the user."""
 
 MACHINE = ("ENOSPC", "EDQUOT", "EROFS", "EIO", "ESTALE", "EACCES", "ENOMEM", "EMFILE", "ENFILE", "EAGAIN")
-"""A full, failing or closed disk, and used-up memory, files or processes: no fault of the code that meets it."""
+"""A full, failing or closed disk, or used-up memory, files or processes: no fault of our code."""
+
+ERRORS = "error.log"
+"""The file of a run folder that holds the tracebacks of our own errors."""
 
 
 def is_explained(error: BaseException) -> bool:
@@ -23,3 +29,17 @@ def is_explained(error: BaseException) -> bool:
     if isinstance(error, OSError) and error.errno is not None:
         return errno.errorcode.get(error.errno) in MACHINE
     return isinstance(error, EXPLAINED)
+
+
+def write_error(run_dir: Path) -> Path | None:
+    """Append the traceback of the exception that is being handled to the run's `error.log`.
+
+    Returns the file, or None where it cannot be written, since the disk may be what has failed.
+    """
+    path = run_dir / ERRORS
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}\n{traceback.format_exc()}\n")
+    except OSError:
+        return None
+    return path

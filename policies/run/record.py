@@ -10,9 +10,7 @@ import os
 import platform
 import pstats
 import shlex
-import traceback
 from collections.abc import Sequence
-from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
@@ -22,8 +20,7 @@ import torch
 
 from policies.evaluation import curves_of, evaluation_table, held_out_name
 from policies.run.config import TASKS, Config, plain, save
-from policies.run.context import RunContext
-from policies.run.environments import RunEnvironments
+from policies.run.context import RunContext, RunEnvironments
 from policies.run.progress import RunProgress
 from utils.console import Console, Progress
 from utils.logger import Logger
@@ -34,8 +31,6 @@ from utils.stopwatch import Stopwatch
 from utils.wandb_run import WandbRun
 
 PICTURE = "adaptation.png"
-ERRORS = "error.log"
-"""The file of a run folder that holds the tracebacks of our own errors."""
 UNLEARNED = (
     "seed",
     "num_parallel_workers",
@@ -264,20 +259,6 @@ def save_settings(context: RunContext) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         save(context.config, folder)
         context.tasks.save(folder / TASKS)
-
-
-def write_error(run_dir: Path) -> Path | None:
-    """Append the traceback of the exception that is being handled to the run's `error.log`.
-
-    Returns the file, or None where it cannot be written, since the disk may be what has failed.
-    """
-    path = run_dir / ERRORS
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}\n{traceback.format_exc()}\n")
-    except OSError:
-        return None
-    return path
 
 
 def group_of(config: Config) -> str:

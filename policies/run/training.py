@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from envs.parallel_env_manager import ParallelEnvManager
 from policies.collection.wave import WaveInterrupted, WaveResult
+from policies.run.config import Overlap
 from policies.run.context import LearningParts, RunContext
 from policies.run.overlap import OverlappedCollector
 from policies.run.progress import RunProgress, Stage, by_episode
@@ -31,7 +33,7 @@ class Actions(Protocol):
         """Write a checkpoint."""
         ...
 
-    def tick(self) -> bool:
+    def tick(self, wave: WaveResult | None = None) -> bool:
         """Refresh the display; returns whether to stop."""
         ...
 
@@ -50,14 +52,20 @@ class TrainingLoop:
         context: RunContext,
         parts: LearningParts,
         progress: RunProgress,
+        env: ParallelEnvManager,
         updater: Updater,
         watch: Stopwatch,
-        overlapped: OverlappedCollector | None = None,
     ) -> None:
-        """`overlapped` collects waves while updates are made beside them; None: the two take turns."""
         self._actions, self._context, self._parts, self._progress = actions, context, parts, progress
-        self._updater, self._watch, self._overlapped = updater, watch, overlapped
         self._config, self._needs = context.config, context.needs
+        self._updater, self._watch = updater, watch
+
+        # Waves and updates take turns, unless the config asks for overlap.
+        self._overlapped = None
+        if self._config.learner.overlap is Overlap.bounded:
+            self._overlapped = OverlappedCollector(
+                context, parts, progress, env=env, updater=updater, watch=watch, tick=actions.tick
+            )
 
     def run(self) -> None:
         """Train until the env steps are taken, or the run is asked to stop."""

@@ -15,7 +15,7 @@ import torch
 from configs.runs import load_run
 from policies.learner import Learner
 from policies.run.config import TASKS, plain
-from policies.run.record import ERRORS, group_of, headline, write_error
+from policies.run.record import group_of, headline
 from tests.runs import metrics_of, tiny_config
 
 ROOT = Path(__file__).parents[3]
@@ -86,17 +86,6 @@ def test_a_run_that_learned_nothing_says_why(tmp_path: Path, capsys: pytest.Capt
             learner.train()
         text = capsys.readouterr().out
         assert ("Nothing was learned: " in text, said in text) == (bool(said), True)
-
-
-def test_a_traceback_of_ours_is_kept_in_the_run_folder(tmp_path: Path) -> None:
-    for number in (1, 2):
-        try:
-            raise ZeroDivisionError(f"fault {number}")
-        except ZeroDivisionError:
-            assert write_error(tmp_path) == tmp_path / ERRORS
-            assert write_error(tmp_path / "gone") is None
-    text = (tmp_path / ERRORS).read_text()
-    assert text.count("Traceback") == 2 and "fault 1" in text and "ZeroDivisionError: fault 2" in text
 
 
 def test_a_display_ends_where_the_run_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
