@@ -121,6 +121,11 @@ class Segment:
     blocks: tuple[Block, ...]
 
     @property
+    def slots(self) -> tuple[int, ...]:
+        """All slots of the segment."""
+        return tuple(range(self.start, self.stop))
+
+    @property
     def start(self) -> int:
         """The first slot."""
         return self.blocks[0].start
@@ -219,12 +224,14 @@ class Backend(ABC):
 
 def split_evenly(total: int, parts: int) -> list[tuple[int, int]]:
     """Return the ranges (start, stop) that cut `total` into `parts`, uneven by one at most."""
+    # Integer arithmetic: the same cut on every machine, in the trainer and in a worker.
     edges = [total * part // parts for part in range(parts + 1)]
     return list(zip(edges[:-1], edges[1:], strict=True))
 
 
 def segments_of(blocks: Sequence[Block], num_workers: int, num_groups: int = 1) -> list[Segment]:
     """Return the segments in the order of their slots: every worker has a part of every group."""
+    # The groups cut the slots, and inside a group the workers do: a round of one group uses every worker.
     segments: list[Segment] = []
     for group, (first, last) in enumerate(split_evenly(blocks[-1].stop, num_groups)):
         for worker, (start, stop) in enumerate(split_evenly(last - first, num_workers)):
@@ -266,6 +273,7 @@ def fault_of_error(
     """
     # A TracebackException gives a text even for errors whose own __str__ fails.
     report = traceback.TracebackException.from_exception(error)
+    # A slot that was not asked for cannot be the culprit, whatever the error says.
     culprit = error.slot + first_slot if isinstance(error, SlotError) else None
     culprits = (culprit,) if culprit in slots else slots
     return Fault(
@@ -278,6 +286,7 @@ def fault_of_error(
 
 def construction_error(faults: Sequence[Fault]) -> BackendError:
     """Return the error that names each failure to build once, with its slots and its first traceback."""
+    # Environments often fail alike, so the faults are grouped by what they say.
     lines: list[str] = []
     for sentence in dict.fromkeys(fault.sentence for fault in faults):
         alike = [fault for fault in faults if fault.sentence == sentence]

@@ -55,17 +55,13 @@ class SerialBackend(Backend):
             try:
                 self._build(number)
             except (Exception, SystemExit) as error:
-                slots = self._slots_of(number)
+                slots = self._segments[number].slots
                 self.close()
                 raise construction_error([fault_of_error(error, slots, slots)]) from error
 
     def _build(self, number: int) -> None:
         blocks = self._segments[number].blocks
         self._hosts[number] = ShardHost(blocks, self._layout, self.rows, self._threads)
-
-    def _slots_of(self, number: int) -> tuple[int, ...]:
-        segment = self._segments[number]
-        return tuple(range(segment.start, segment.stop))
 
     def _number_of(self, slot: int) -> int:
         """Return the number of the segment that has this slot."""
@@ -79,6 +75,7 @@ class SerialBackend(Backend):
         if len(self._segments) == 1:
             self._posted.append((slots, commands))
             return
+        # One entry for each host that has some of the slots.
         parts = np.split(slots, np.searchsorted(slots, self._edges))
         self._posted += [(part, commands) for part in parts if len(part)]
 
@@ -101,24 +98,26 @@ class SerialBackend(Backend):
         number = self._number_of(slots[0])
         host = self._hosts[number]
         if host is None:
-            return Fault(tuple(slots.tolist()), "was lost and not built anew", lost=self._slots_of(number))
+            lost = self._segments[number].slots
+            return Fault(tuple(slots.tolist()), "was lost and not built anew", lost=lost)
         try:
             host.run(slots, commands)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - it becomes a fault
-            return fault_of_error(error, tuple(slots.tolist()), self._slots_of(number))
+            return fault_of_error(error, tuple(slots.tolist()), self._segments[number].slots)
         except BaseException:  # Ctrl-C in the middle of a step
             self._hosts[number] = None
             raise
         return None
 
     def restore(self, slots: NDArray[np.int64], timeout: float) -> list[Fault]:
+        # The environments of a segment share a host, so they are lost and built together.
         faults = []
         for number in np.unique(np.searchsorted(self._edges, slots, side="right")).tolist():
             self._close(number)
             try:
                 self._build(number)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - it becomes a fault
-                segment_slots = self._slots_of(number)
+                segment_slots = self._segments[number].slots
                 faults.append(fault_of_error(error, segment_slots, segment_slots))
         return faults
 

@@ -65,6 +65,7 @@ class ShardHost:
 
     def run(self, slots: NDArray[np.int64], commands: Commands) -> None:
         """Reset or step these slots; a `SlotError` that leaves here counts slots as the caller does."""
+        # A post may hold slots that start an episode beside slots that go on.
         resets = commands.reset[slots]
         if resets.any():
             reset_slots = slots[resets]
@@ -75,6 +76,7 @@ class ShardHost:
 
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
         """Start an episode of `tasks[i]` with `seeds[i]` in `slots[i]`."""
+        # A start row has no reward and ends nothing; the shard itself writes obs and info.
         rows = self._rows
         rows.reward[slots] = 0.0
         rows.terminated[slots] = False
@@ -106,6 +108,7 @@ class ShardHost:
             # NaN compares as false, so it fails the second test as infinity does.
             if _squares_are_finite(values) or (np.abs(values) <= FLOAT32_MAX).all():
                 continue
+            # Only new rows count: the old row of a slot that was lost may hold anything.
             new_values = values[slots - self._start].reshape(len(slots), -1)
             bad_slots = slots[~(np.abs(new_values) <= FLOAT32_MAX).all(1)]
             if len(bad_slots):
@@ -115,6 +118,7 @@ class ShardHost:
 
     def _parts_of(self, slots: NDArray[np.int64]) -> Iterator[tuple[int, Shard, slice]]:
         """Yield (first slot, shard, its part of `slots`) for every shard that has some of them."""
+        # One shard is the usual case, and needs no search and no copy of an index.
         if len(self._placed) == 1:
             yield self._placed[0].start, self._placed[0].shard, slice(None)
             return

@@ -80,6 +80,7 @@ class _LoopThread:
 
     def is_stuck(self, patience: float) -> bool:
         """Return whether something blocks the loop for so many seconds."""
+        # A loop that runs carries out this call at once.
         pong: SimpleQueue[None] = SimpleQueue()
         self.loop.call_soon_threadsafe(pong.put, None)
         try:
@@ -110,6 +111,7 @@ class _LoopThread:
     # -- on the loop's thread --------------------------------------------------------------------------------
 
     def _work(self) -> None:
+        # The environments are closed in the loop in which they have lived.
         try:
             self.loop.run_forever()
             self.loop.run_until_complete(self._close_all())
@@ -117,7 +119,7 @@ class _LoopThread:
             self.loop.close()
 
     def _end(self) -> None:
-        self._ending = True
+        self._ending = True  # orders that arrive later find no loop to run in
         self.loop.stop()
 
     def _start(self, kind: OrderKind, orders: Sequence[Order], sequence: int) -> None:
@@ -192,6 +194,7 @@ class _LoopThread:
         tasks = [task for task in self._asyncio.all_tasks() if task is not self._asyncio.current_task()]
         for task in tasks:
             task.cancel()
+        # Exceptions are only collected: what fails to end does not stop the others.
         await self._asyncio.gather(*tasks, return_exceptions=True)
         await self._asyncio.gather(*(self._close(host) for host in list(self._hosts)), return_exceptions=True)
 
@@ -245,6 +248,7 @@ class AsyncioBackend(LocalBackend):
 
         A stuck loop ends when the call that stops it returns.
         """
+        # The loop answers: only these coroutines hang, and each can be cancelled by itself.
         loop = self._loops[0]
         if not loop.is_stuck(min(timeout, STUCK_AFTER_S)):
             sentence = f"gave no answer within {timeout:g} s"
@@ -253,6 +257,7 @@ class AsyncioBackend(LocalBackend):
                 self._mark_lost([host], Fault(host.slots, sentence, loop.stack_of(host), host.slots))
                 loop.cancel(host)
             return
+        # The loop does not answer: one host blocks it, and no other one can run in it.
         culprit = loop.running_host()
         slots = tuple(late.tolist()) if culprit is None else culprit.slots
         all_slots = tuple(range(len(self._hosts)))

@@ -104,7 +104,7 @@ class LocalBackend(Backend):
             all_hosts = [(host, np.arange(host.start, host.stop)) for host in self._hosts]
             self._ask(OrderKind.BUILD, all_hosts)
             all_slots = np.arange(len(self._asked))
-            _, faults = self._wait_for_answers(all_slots, self._config.construct_timeout_s)
+            _, faults = self.wait(all_slots, self._config.construct_timeout_s)
             if faults:
                 raise construction_error(faults)
         except BaseException:
@@ -127,19 +127,16 @@ class LocalBackend(Backend):
     def post(self, slots: NDArray[np.int64], commands: Commands) -> None:
         # The next wait reports the faults of abandoned hosts.
         orders = [order for order in self._split(slots) if not order[0].abandoned]
+        # The commands are copied before the threads get their orders: the caller may change them at once.
         for private_rows, own in grouped_by_rows(orders):
             private_rows.load(own, commands)
         self._ask(OrderKind.RUN, orders)
-
-    def wait(
-        self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None
-    ) -> tuple[NDArray[np.int64], list[Fault]]:
-        return self._wait_for_answers(slots, timeout, min_ready)
 
     def restore(self, slots: NDArray[np.int64], timeout: float) -> list[Fault]:
         self._check_open()
         orders: list[Order] = []
         for number in np.unique(self._host_of_slot[slots]).tolist():
+            # The old host is not waited for: its thread may hang in it. It writes into rows of its own.
             old = self._hosts[number]
             old.abandoned = True
             private_rows = PrivateRows(self._layout, self.rows, old.start, old.stop)
@@ -150,7 +147,7 @@ class LocalBackend(Backend):
         self._ask(OrderKind.BUILD, orders)
         if not orders:
             return []
-        return self._wait_for_answers(np.concatenate([own for _, own in orders]), timeout)[1]
+        return self.wait(np.concatenate([own for _, own in orders]), timeout)[1]
 
     def render(self, slot: int, timeout: float) -> NDArray[np.uint8]:
         self._check_open()
@@ -158,7 +155,7 @@ class LocalBackend(Backend):
         host = self._hosts[int(self._host_of_slot[slot])]
         if not host.abandoned:
             self._ask(OrderKind.RENDER, [(host, slots)])
-        _, faults = self._wait_for_answers(slots, timeout)
+        _, faults = self.wait(slots, timeout)
         picture, self._picture = faults[0] if faults else self._picture, None
         if isinstance(picture, Fault):
             raise render_error(slot, picture, lost=bool(faults))
@@ -170,10 +167,10 @@ class LocalBackend(Backend):
 
     # -- waiting ---------------------------------------------------------------------------------------------
 
-    def _wait_for_answers(
+    def wait(
         self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None
     ) -> tuple[NDArray[np.int64], list[Fault]]:
-        """Wait until all of these slots, or `min_ready`, are answered or lost: (answered ones, faults)."""
+        # Posts, builds and pictures are all awaited here: until the slots are answered or lost.
         self._check_open()
         deadline = time.monotonic() + timeout
         may_lag = 0 if min_ready is None else max(0, len(slots) - min_ready)
@@ -207,9 +204,11 @@ class LocalBackend(Backend):
         """Take the answers, and then copy all new rows at once."""
         answered: list[Order] = []
         for host, slots, sequence, kind, fault, picture in letters:
+            # The answer of an abandoned host is late: its slots may have another host by now.
             if host.abandoned:
                 self.dropped += 1
                 continue
+            # A picture that could not be drawn costs nothing else.
             if kind is OrderKind.RENDER:
                 self._picture = fault or picture
             elif fault is not None:
@@ -263,6 +262,7 @@ def stack_text(frames: Sequence[tuple[Any, int]]) -> str:
 
 def _stop_threads(executors: list[Any], hosts: list[LocalHost], timeout: float) -> None:
     """Let every thread end, and wait until one common deadline; a thread that hangs is left behind."""
+    # Abandoned hosts carry out no more orders, and close their environments in their own threads.
     deadline = time.monotonic() + timeout
     for host in hosts:
         host.abandoned = True

@@ -58,6 +58,7 @@ class PrivateRows:
         own, (private, public) = self.commands, self._indices(slots)
         own.reset[private] = resets = commands.reset[public]
         own.action[private] = commands.action[public]
+        # Only a reset reads the task and the seed.
         if resets.any():
             own.task[private] = commands.task[public]
             own.seed[private] = commands.seed[public]
@@ -95,6 +96,7 @@ class LocalHost:
         self.start, self.stop = blocks[0].start, blocks[-1].stop
         self.abandoned = False
         self._threads = threads
+        # Views of this host's part, in which slots count from 0.
         own = self.start - private_rows.start, self.stop - private_rows.start
         self.rows, self.commands = private_rows.rows.part(*own), private_rows.commands.part(*own)
         self.shard_host: ShardHost | None = None
@@ -144,6 +146,7 @@ Order = tuple[LocalHost, NDArray[np.int64]]
 
 def grouped_by_rows(orders: Iterable[Order]) -> Iterator[tuple[PrivateRows, NDArray[np.int64]]]:
     """Yield each private rows once, with all of its slots that occur in the orders."""
+    # Arrays cannot be compared as keys, so the rows are known by their identity.
     groups: dict[int, tuple[PrivateRows, list[NDArray[np.int64]]]] = {}
     for host, slots in orders:
         groups.setdefault(id(host.private_rows), (host.private_rows, []))[1].append(slots)

@@ -110,9 +110,11 @@ class ThreadBackend(LocalBackend):
         Such a thread ends when the call that it is in returns.
         """
         for number in sorted({self._worker_of_host[host] for host in self._host_of_slot[late].tolist()}):
+            # Orders behind the one that hangs are never carried out: the thread loses all of its hosts.
             worker = self._workers[number]
             hosts = [host for host in self._hosts if self._worker_of_host[host.number] == number]
             lost = tuple(slot for host in hosts for slot in host.slots)
+            # What the thread does now is what hangs; if it does nothing, every late slot is named.
             running = worker.running_slots
             culprits = late[np.isin(late, lost)] if running is None else running
             sentence = f"gave no answer within {timeout:g} s"

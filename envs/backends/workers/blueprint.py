@@ -32,6 +32,7 @@ def pickled(blueprint: Blueprint) -> bytes:
     try:
         return cloudpickle.dumps(blueprint)
     except Exception as error:
+        # Only now that it has failed: pickling a value part by part is slow.
         factories = (block.factory for blocks in blueprint.segments for block in blocks)
         culprits = (
             culprit
@@ -49,6 +50,7 @@ def _unpicklable_parts(value: Any, name: str, depth: int) -> Iterator[tuple[str,
     try:
         cloudpickle.dumps(value)
     except Exception as error:  # noqa: BLE001 - pickling runs code of the object that is pickled
+        # The innermost part names the user's mistake best; the value itself is named if no part fails alone.
         inner: Iterator[tuple[str, Exception]] = iter(())
         if depth:
             inner = (

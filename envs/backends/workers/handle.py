@@ -90,8 +90,10 @@ class WorkerHandle:
         self.generation += 1
         self.fault, self.fault_reported, self._pipes_closed = None, False, False
         self._unanswered.clear()
+        # Without a limit, a worker that writes nonsense could have the trainer allocate any amount of memory.
         limit = max(PICTURE_LIMIT, len(self.slots) * self._transport.reply_bytes)
         self._reader = MessageReader(child.replies, REPLY, limit)
+        # The sentinel is ready when the process ends, even if a copy of the pipe stays open elsewhere.
         self.poll = select.poll()
         self.poll.register(child.replies, select.POLLIN)
         self.poll.register(child.process.sentinel, select.POLLIN)
@@ -123,6 +125,7 @@ class WorkerHandle:
         """Send a request about these slots; a worker that is lost gets none."""
         if self.fault is not None:
             return
+        # The clock of an answer starts when the worker has nothing else to do.
         if not self._unanswered:
             self._waiting_since = time.monotonic()
         token = token_of(self.generation, sequence)
@@ -130,9 +133,9 @@ class WorkerHandle:
         message = REQUEST.pack(token, kind, segment, steps, resets, len(body)) + body
         try:
             num_sent = os.write(self._child.requests, message)
-        except BlockingIOError:
+        except BlockingIOError:  # the pipe is full
             num_sent = 0
-        except BrokenPipeError:
+        except BrokenPipeError:  # the worker is gone
             self.read_to_end()
             return
         if num_sent < len(message):
@@ -224,6 +227,7 @@ class WorkerHandle:
 
     def read_to_end(self) -> None:
         """Take what a worker answered before it died or closed its pipes; then mark it as lost."""
+        # Read until a read brings no further answer.
         while self.fault is None:
             before = self.answered, self.stale
             self.read_replies()
@@ -252,6 +256,7 @@ class WorkerHandle:
 
     def mark_lost(self, sentence: str, trace: str = "", culprits: tuple[int, ...] = ()) -> None:
         """Note that all environments of this worker are gone, and end it, so that it writes into no row."""
+        # Without a culprit, every slot with an unanswered request is named.
         asked = tuple(sorted({slot for post in self._unanswered for slot in slot_numbers(post.slots)}))
         self.fault = Fault(culprits or asked or self.slots, sentence, trace, self.slots)
         self.fault_reported = False
@@ -262,6 +267,7 @@ class WorkerHandle:
         """End the process, and whatever its environments started."""
         if self.child is None:
             return
+        # The group first: while the process is not reaped, its number can belong to no other group.
         reaped = self.child.process.exitcode is not None
         kill_group(self.pid, reaped=reaped)
         if not reaped:

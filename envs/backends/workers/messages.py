@@ -92,6 +92,7 @@ class MessageReader:
         Where the descriptor does not block, nothing to read gives no message. An `EOFError` says that the
         other side has closed the pipe, a `MalformedMessage` that a message is longer than the limit.
         """
+        # The rest of a long message comes first; nothing else can be in the pipe before it.
         if len(self._missing):
             return self._receive_more()
         try:
@@ -111,6 +112,7 @@ class MessageReader:
             if length > self._limit:
                 raise MalformedMessage(f"a message of {length} bytes")
             if start + length > len(data):
+                # A short message waits for its end with the next read.
                 if length < CHUNK:
                     break
                 # The rest of a long message is read directly into its place.
@@ -160,6 +162,7 @@ def describe_error(error: BaseException) -> bytes:
     """Return an error as JSON text of at most `TEXT_LIMIT` bytes."""
     report = traceback.TracebackException.from_exception(error)
     message = str(report)
+    # One entry alone may be huge, such as a message that holds a whole array.
     lines = [line if len(line) < LINE_LIMIT else f"{line[:LINE_LIMIT]}...\n" for line in report.format()]
     slot = error.slot if isinstance(error, SlotError) else None
     # JSON escapes may take several bytes for a character: shorten until the text fits.

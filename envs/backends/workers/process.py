@@ -27,7 +27,6 @@ from envs.backends.base import (
     Block,
     Commands,
     Fault,
-    Segment,
     render_error,
     segments_of,
 )
@@ -77,7 +76,10 @@ class ProcessBackend(Backend):
         self._config = config
         num_slots = blocks[-1].stop
         segments = segments_of(blocks, num_workers, num_groups)
-        by_worker = _segments_by_worker(segments)
+        by_worker = {
+            number: [segment for segment in segments if segment.worker == number]
+            for number in sorted({segment.worker for segment in segments})
+        }
         self._blueprints = {
             number: pickled(Blueprint([part.blocks for part in own], layout, num_slots, self.transport))
             for number, own in by_worker.items()
@@ -175,6 +177,7 @@ class ProcessBackend(Backend):
     def post(self, slots: NDArray[np.int64], commands: Commands) -> None:
         self._check_open()
         index = index_of(slots)
+        # Actions first: a worker reads them as soon as its request is there.
         self._transport.publish(index, commands.action)
         resets = commands.reset[index]
         any_reset = bool(resets.any())
@@ -292,6 +295,7 @@ class ProcessBackend(Backend):
                 for descriptor in (worker.child.replies, worker.child.process.sentinel):
                     worker_of[descriptor] = worker
                     poll.register(descriptor, select.POLLIN)
+        # A worker may give two signs, an answer and its end, and is read once.
         signs = [worker_of[descriptor] for descriptor, _ in poll.poll(patience_ms)]
         for worker in {worker.number: worker for worker in signs}.values():
             if worker.fault is None:
@@ -299,6 +303,7 @@ class ProcessBackend(Backend):
 
     def _are_ready(self, slots: NDArray[np.int64], parts: Sequence[PostedPart]) -> NDArray[np.bool_]:
         """Return which of these posted slots have their rows."""
+        # A worker answers in order, so its last answer covers all earlier requests.
         ready = np.zeros(len(slots), np.bool_)
         for part in parts:
             if part.worker.fault is None:
@@ -334,6 +339,7 @@ class ProcessBackend(Backend):
         worker.picture = None
         worker.send(self._sequence, MessageKind.RENDER, part.worker_segment, slots, slots.tobytes(), timeout)
         self._await(worker, self._sequence, timeout)
+        # The answer has left a picture in the handle, or the fault of a picture that could not be drawn.
         picture, worker.picture = worker.picture, None
         if worker.fault is not None or picture is None:
             picture = worker.fault or Fault((slot,), "drew none")
@@ -342,16 +348,9 @@ class ProcessBackend(Backend):
         return picture
 
 
-def _segments_by_worker(segments: Sequence[Segment]) -> dict[int, list[Segment]]:
-    """Return the segments of each worker, in the order of the workers."""
-    by_worker: dict[int, list[Segment]] = {}
-    for segment in sorted(segments, key=lambda segment: segment.worker):
-        by_worker.setdefault(segment.worker, []).append(segment)
-    return by_worker
-
-
 def _construction_report(workers: Sequence[WorkerHandle]) -> str:
     """Return each failure to build once, with the workers that had it and its first traceback."""
+    # Workers often fail alike, so the faults are grouped by what they say.
     lines: list[str] = []
     failed = [(worker, worker.fault) for worker in workers if worker.fault is not None]
     for sentence in dict.fromkeys(fault.sentence for _, fault in failed):

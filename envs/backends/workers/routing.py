@@ -57,6 +57,7 @@ class SegmentRoutes:
         return self._cut(slots)
 
     def _cut(self, slots: NDArray[np.int64]) -> Sequence[PostedPart]:
+        # Where each segment begins and ends among the posted slots, which are sorted as the segments are.
         parts: list[PostedPart] = []
         edges = np.searchsorted(slots, self._edges).tolist()
         for number, (first, last) in enumerate(zip(edges[:-1], edges[1:], strict=True)):

@@ -120,7 +120,7 @@ class SentRows(RowTransport):
         self.reply_bytes = sum(self._sizes)
 
     def publish(self, slots: Slots, actions: NDArray[Any]) -> None:
-        self._published = actions
+        self._published = actions  # no copy: `enclose` is called before the caller can change them
 
     def enclose(self, slots: Slots) -> bytes:
         return self._published[slots].tobytes()
