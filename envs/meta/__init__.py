@@ -1,8 +1,8 @@
-"""Task families: distributions over tasks and the environments that play them. One file each, one contract
-(`envs/base.py`).
+"""Task families: distributions over tasks, and the environments that play them.
 
-To add one: a file with a subclass of `TaskFamily` and its `Config`, and a line in the registry below. The
-tests over the registry are then its tests, and `make_env`, `make_parallel_env` and `env=<Name>` know it.
+Every family is one file under the contract of `envs/base.py`, in the folder of its shelf. To add one, write a
+file with a subclass of `TaskFamily` and its `Config`, and a line in the registry below. The tests over the
+registry then test it, and `make_env`, `make_parallel_env` and `env=<Name>` know it.
 """
 
 import gymnasium
@@ -32,6 +32,7 @@ from envs.meta.toy.room_navi import RoomNavi
 from envs.meta.toy.treasure_hunt import TreasureHunt
 from envs.meta.toy.wind import Wind
 
+# The families by the name that users type.
 FAMILIES: dict[str, type[TaskFamily]] = {
     "PointRobot": PointRobot,
     "RoomNavi": RoomNavi,
@@ -58,8 +59,8 @@ FAMILIES: dict[str, type[TaskFamily]] = {
     "Gymnasium": GymnasiumFamily,
     "MetaWorld": MetaWorld,
 }
-"""The families by the name that users type."""
 
+# Every family is also a Gymnasium environment, for `gymnasium.make`.
 for _name, _family in FAMILIES.items():
     gymnasium.register(
         f"Retrial/{_name}-v{_family.version}",

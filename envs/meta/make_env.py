@@ -17,8 +17,8 @@ from envs.meta.third_party.installed import missing
 from envs.parallel_env_manager import ParallelEnvManager
 from utils.options import OptionError, from_keywords, nearest
 
+# Options that the functions below take as arguments: name in a config -> name of the argument.
 _NAMED_ARGUMENTS = {"family": "env_id", "max_rollouts_per_task": "episodes_per_task", "oracle": "oracle"}
-"""Options that the functions below take as arguments: name in a config -> name of the argument."""
 
 _BACKEND_OPTIONS = {item.name for item in fields(BackendConfig)}
 

@@ -7,28 +7,27 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+# About how many pixels the longer side of a picture has.
 SIDE = 200
-"""Pixels on the longer side of a picture, about."""
 
-GROUND, WALL, ROBOT, GOAL, HINT, DANGER = (
-    (245, 245, 245),
-    (90, 90, 100),
-    (40, 60, 140),
-    (120, 200, 120),
-    (230, 190, 80),
-    (200, 90, 80),
-)
-"""Colours that mean the same in every family."""
+# Colours that mean the same in every family.
+GROUND = (245, 245, 245)
+WALL = (90, 90, 100)
+ROBOT = (40, 60, 140)
+GOAL = (120, 200, 120)
+HINT = (230, 190, 80)
+DANGER = (200, 90, 80)
 
+# The grey of the lines between tiles.
 LINE = 215
-"""Grey of the lines between tiles."""
 
 Colour = tuple[int, int, int]
 
 
 def tiles(colours: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """[rows, columns, 3] colours of a grid, the first row on top, as a picture with thin lines between the
-    tiles.
+    """A picture of a grid, with thin lines between its tiles.
+
+    `colours` is [rows, columns, 3], with the first row on top.
     """
     size = max(SIDE // max(colours.shape[:2]), 4)
     picture = np.repeat(np.repeat(colours, size, axis=0), size, axis=1)
@@ -39,7 +38,8 @@ def tiles(colours: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def discs(
     shapes: Iterable[tuple[tuple[float, float], float, Colour]], extent: float = 2.0
 ) -> NDArray[np.uint8]:
-    """Discs ((x, y), radius, colour), later ones on top, on the plane [-extent, extent]^2, y upwards."""
+    """A picture of discs ((x, y), radius, colour) on the plane [-extent, extent]^2, later ones on top."""
+    # The coordinates of the pixels' middles; y points upwards, so rows are reversed.
     ticks = (np.arange(SIDE) + 0.5) * (2.0 * extent / SIDE) - extent
     picture = np.full((SIDE, SIDE, 3), GROUND, np.uint8)
     for (x, y), radius, colour in shapes:

@@ -15,8 +15,8 @@ from envs.meta.kernels import checked_choices, index_of, split_draws
 from envs.meta.pictures import GOAL, GROUND, HINT, ROBOT, tiles
 from utils.options import option
 
+# What the actions add to (x, y) before they are shuffled: down, left, up, right, stay.
 MOVES = np.array([(0, -1), (-1, 0), (0, 1), (1, 0), (0, 0)], np.int64)
-"""What the actions add to (x, y) before they are shuffled: down, left, up, right, stay."""
 DOWN, LEFT, UP, RIGHT, STAY = range(5)
 
 
@@ -42,7 +42,7 @@ class DarkKeyDoorConfig(EnvConfig):
 
 
 class DarkKeyDoor(TaskFamily):
-    """A dark room with a hidden key and a hidden door, which only opens with the key.
+    """A walker in a dark room has to find a hidden key, and then the hidden door that it opens.
 
     Task: [start x, start y, key x, key y, door x, door y], independent uniform cells of the 9 x 9 room, which
     may coincide; with shuffle_actions five more numbers, the move that each action makes (in the order

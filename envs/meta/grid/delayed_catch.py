@@ -15,12 +15,12 @@ from envs.meta.pictures import DANGER, GROUND, ROBOT, tiles
 from utils.options import option
 from utils.seeding import uniforms
 
+# Rows and columns of the board.
 SIZE = 7
-"""Rows and columns of the board."""
+# Where the paddle's row starts in the flattened board.
 LAST_ROW = SIZE * (SIZE - 1)
-"""Where the paddle's row starts in the flattened board."""
+# The numbers that stand for the ball and the paddle in an observation.
 BALL, PADDLE = -1.0, 1.0
-"""The numbers that stand for them in an observation."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class DelayedCatchConfig(EnvConfig):
 
 
 class DelayedCatch(TaskFamily):
-    """Balls to catch, one after another, and the reward for all of them at the very end.
+    """A paddle has to catch ball after ball, and the reward for all of them comes at the very end.
 
     A ball falls through the seven rows of a 7 x 7 board, one row in a step; the paddle moves in the bottom
     row. In the step after a ball has reached the bottom, the next one appears on top and the paddle in a new

@@ -13,8 +13,8 @@ from envs.meta.kernels import checked_choices, index_of
 from envs.meta.pictures import GROUND, ROBOT, WALL, Colour, tiles
 
 STAY, UP, RIGHT, DOWN, LEFT = range(5)
+# What each action adds to (x, y).
 MOVES = np.array([(0, 0), (0, 1), (1, 0), (0, -1), (-1, 0)])
-"""What each action adds to (x, y)."""
 
 ACTION_SPACE = spaces.Discrete(len(MOVES))
 

@@ -49,7 +49,7 @@ _LONG_HALL = {"variant": GridVariant.hall, "size": 60, "max_episode_steps": 200}
 
 
 class GridNavi(TaskFamily):
-    """A walk to a goal in an unknown cell of a grid.
+    """A walker has to find a goal in an unknown cell of a grid.
 
     Task: the goal's cell (x, y), any of the 5 x 5 but (0, 0), (0, 1), (1, 0) and (1, 1): 21 goals, shared by
     training and tests. Observation: the cell (x, y), from (0, 0) in every episode. Action: stay, up, right,

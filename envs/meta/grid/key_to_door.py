@@ -30,8 +30,8 @@ from envs.meta.grid.pixel_room import (
 )
 from envs.meta.kernels import split_choices
 
+# Steps in the first room and in the last.
 SEARCH, OPENING = 15, 10
-"""Steps in the first room and in the last."""
 
 DOOR_REWARD = 5.0
 
@@ -52,7 +52,7 @@ class KeyToDoorConfig(PixelRoomConfig):
 
 
 class KeyToDoor(PixelRoomFamily):
-    """A key that is found in a first room opens a door in a third; in the second there are apples.
+    """A key from a first room opens a door in a third; in the second room there are apples.
 
     Task: the key's row and column, one of 10 cells, equally often. Observation: an image of 5 x 5 pixels
     around the player, uint8, in a room of 7 x 11 cells. Action: north, south, west, east; a move into a wall

@@ -16,8 +16,8 @@ from envs.meta.kernels import checked_choices, index_of, split_draws
 from envs.meta.pictures import DANGER, GOAL, GROUND, ROBOT, tiles
 from utils.options import option
 
+# What the actions add to (x, y).
 MOVES = np.array([(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)], np.int64)
-"""What the actions add to (x, y)."""
 
 
 class HoleEffect(Enum):
@@ -50,7 +50,7 @@ class MetaFrozenLakeConfig(EnvConfig):
 
 
 class MetaFrozenLake(TaskFamily):
-    """The way over a frozen lake full of hidden holes, a new lake for every task.
+    """A walker has to cross a frozen lake full of hidden holes, a new lake for every task.
 
     Task: the N x N cells, 1 for a hole and 0 for ice, cell (x, y) at number N x + y. Each cell is ice with
     probability 0.8; start (0, 0) and goal (N-1, N-1) always are ice, and lakes in which no way leads from one
@@ -169,8 +169,8 @@ class MetaFrozenLakeShard(Shard):
         return tiles(colours)
 
 
+# More steps than any way has.
 UNREACHABLE = 10_000
-"""More steps than any way has."""
 
 
 def steps_to_goal(tasks: NDArray[np.float64], size: int) -> NDArray[np.int64]:

@@ -18,10 +18,10 @@ from utils.seeding import uniforms
 
 NORTH, SOUTH, WEST, EAST = range(4)
 
+# The size of a room.
 ROWS, COLUMNS = 7, 11
-"""The size of a room."""
+# How many cells the player sees on each side; also the width of the edge around a stored room.
 SIGHT = 2
-"""How many cells the player sees on each side; also the width of the edge around a stored room."""
 
 # A room is stored as a flat array, with its edge, so that a move adds a number to the player's cell, and the
 # window of pixels is a fixed set of numbers to add.
@@ -37,6 +37,7 @@ PLAYER, APPLE, KEY, OPEN_DOOR, COLOURED_DOOR = range(8, 13)
 
 _CUE_COLOURS = [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
 _GROUND, _DOOR = (204, 204, 204), (134, 206, 235)
+# [15, 3] the colours of what can be in a cell.
 PALETTE = np.array(
     [
         _GROUND,
@@ -53,21 +54,20 @@ PALETTE = np.array(
     ],
     np.uint8,
 )
-"""[15, 3] the colours of what can be in a cell."""
 
+# Apples in the room.
 APPLES = 10
-"""Apples in the room."""
+# An apple is back when more than this many steps have passed since it was eaten.
 RESPAWN = 20
-"""An apple is back when more than this many steps have passed since it was eaten."""
+# The time at which an apple was eaten that is still there.
 NEVER = 2**40
-"""The time at which an apple was eaten that is still there."""
 
 OBS_SPACE = spaces.Dict({"image": spaces.Box(0, 255, (2 * SIGHT + 1, 2 * SIGHT + 1, 3), np.uint8)})
 ACTION_SPACE = spaces.Discrete(4)
 INFO_NAMES = ("time", "row", "column", "apples", "success")
 
+# First row, first column, last row, last column.
 Box = tuple[int, int, int, int]
-"""First row, first column, last row, last column."""
 
 
 @dataclass
@@ -128,10 +128,10 @@ def room(walls: list[Box], floors: list[Box]) -> NDArray[np.uint8]:
 
 APPLE_ROOM = room([(0, 0, 6, 10)], [(1, 1, 5, 9)])
 APPLE_START = (5, 5)
+# [22, 2] the places where apples can be: every other cell.
 APPLE_PLACES = np.array(
     [(r, c) for r in range(1, 6) for c in range(1, 10) if (r + c) % 2 == 0 and (r, c) != APPLE_START]
 )
-"""[22, 2] the places where apples can be: every other cell."""
 
 _APPLE_CELLS = cell(APPLE_PLACES[:, 0], APPLE_PLACES[:, 1])
 
@@ -278,8 +278,8 @@ def steps_to(
     return np.where((row != 0) & vertical_first | (column == 0), vertical, horizontal)
 
 
+# The number of steps from each place to the middle of the room.
 _REMOTENESS = np.abs(APPLE_PLACES - (3, 5)).sum(axis=1)
-"""The number of steps from each place to the middle of the room."""
 
 
 def apple_action(info: NDArray[np.float64]) -> NDArray[np.int64]:

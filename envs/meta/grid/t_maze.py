@@ -76,8 +76,8 @@ class TMazeActiveConfig(TMazePassiveConfig):
     cue_distance = 1
 
 
+# The penalty of AMAGO.
 _AMAGO = {"penalty": Penalty.wrong_action}
-"""The penalty of AMAGO."""
 
 
 class TMazePassive(TaskFamily):

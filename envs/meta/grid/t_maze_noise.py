@@ -18,8 +18,8 @@ from utils.seeding import episode_seeds, uniforms
 
 LEFT, RIGHT, UP, DOWN = range(4)
 
+# The rewards of the right side, of the wrong side, and of a copied noise.
 SUCCESS, FAILURE, CHECK = 4.0, -3.0, 0.1
-"""The rewards of the right side, of the wrong side, and of a copied noise."""
 
 
 class NoiseVariant(Enum):

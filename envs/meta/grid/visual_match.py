@@ -27,13 +27,13 @@ from envs.meta.grid.pixel_room import (
 )
 from envs.meta.kernels import split_choices
 
+# Steps in the first room and in the last.
 LOOKING, CHOOSING = 15, 15
-"""Steps in the first room and in the last."""
 
 DOOR_REWARD = 5.0
 
+# The columns of the red, the green and the blue door, in row 1 of the last room.
 DOOR_COLUMNS = np.array([2, 5, 8])
-"""The columns of the red, the green and the blue door, in row 1 of the last room."""
 
 _START = (2, 5)
 _CUE_CELLS = np.array(

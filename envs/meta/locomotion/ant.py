@@ -11,17 +11,15 @@ from envs.meta.kernels import sum_columns
 from envs.meta.locomotion.mujoco_shard import MujocoShard, RobotModel, SlotIndex, Speeds
 
 ANT = RobotModel("ant.xml", frame_skip=5, noise=0.1, speeds=Speeds.normal)
+# The torso's body number, as Gymnasium's Ant has it too.
 TORSO = 1
-"""The torso's body number, as Gymnasium's Ant has it too."""
 
 HEALTHY_Z = (0.2, 1.0)
 # Gymnasium's weight of the squared contact forces.
 CONTACT_COST = 0.5e-3
+# The number of contact forces: six for each of 14 bodies. The first six are those of the world and always 0,
+# but the published observations contain them.
 FORCES = 84
-"""The number of contact forces: six for each of 14 bodies.
-
-The first six are those of the world and always 0, but the published observations contain them.
-"""
 
 
 class AntShard(MujocoShard, ABC):

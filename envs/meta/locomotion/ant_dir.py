@@ -1,4 +1,4 @@
-"""AntDir: the MuJoCo ant that has to find out in which direction it is to run."""
+"""AntDir: the MuJoCo ant has to find out in which direction to run."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class AntDirVariant(Enum):
     direction_2d = "direction_2d"
 
 
+# The angles of the variants that have two directions only.
 _DIRECTIONS = {AntDirVariant.legacy: (-1.0, 1.0), AntDirVariant.forward_backward: (0.0, math.pi)}
-"""The angles of the variants that have two directions only."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class AntDirConfig(EnvConfig):
 
 
 class AntDir(TaskFamily):
-    """The MuJoCo ant that has to find out in which direction it is to run.
+    """The MuJoCo ant has to find out in which direction to run.
 
     Task: the direction t in radians, by `variant`. legacy: -1 or +1 (the published "-1 and 1" were read as
     radians, so the two directions are 115 degrees apart, and both point partly along +x). forward_backward: 0

@@ -17,8 +17,8 @@ from envs.meta.locomotion.ant import ANT, FORCES, HEALTHY_Z, AntShard, ant_conta
 from envs.meta.locomotion.mujoco_shard import SlotIndex
 from utils.options import OptionError, option
 
+# The goal's radius at the levels 0 to 6.
 RADII = (3.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.3)
-"""The goal's radius at the levels 0 to 6."""
 STANDARD_LEVEL = 4
 
 
@@ -33,6 +33,7 @@ class AntGoalVariant(Enum):
     circle = "circle"
 
 
+# The weight of the squared torques.
 _CONTROL_COST = {
     AntGoalVariant.dense: 0.1,
     AntGoalVariant.sparse: 0.01,
@@ -41,7 +42,7 @@ _CONTROL_COST = {
     AntGoalVariant.semicircle_sparse: 0.1,
     AntGoalVariant.circle: 0.5,
 }
-"""The weight of the squared torques."""
+# How near to the goal counts as in the goal; the radius of `level` depends on the level.
 _RADIUS = {
     AntGoalVariant.dense: 0.75,
     AntGoalVariant.sparse: 0.75,
@@ -49,10 +50,9 @@ _RADIUS = {
     AntGoalVariant.semicircle_sparse: 0.2,
     AntGoalVariant.circle: 0.4,
 }
-"""How near to the goal counts as in the goal; the radius of `level` depends on the level."""
 _SEMICIRCLES = (AntGoalVariant.semicircle, AntGoalVariant.semicircle_sparse)
+# The ant of the half circles: its episodes start without noise.
 _STILL = replace(ANT, noise=0.0)
-"""The ant of the half circles: its episodes start without noise."""
 
 
 @dataclass
@@ -76,7 +76,7 @@ class AntGoalConfig(EnvConfig):
 
 
 class AntGoal(TaskFamily):
-    """The MuJoCo ant that has to find the place where it is to stand.
+    """The MuJoCo ant has to find the place where it is to stand.
 
     Task: the goal g = (x, y), uniform in the disc of radius 3 (dense, sparse, level), on the unit circle
     (circle), or on its upper half (semicircle, semicircle_sparse). Observation, 29 numbers: qpos (15), qvel

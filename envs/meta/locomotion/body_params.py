@@ -32,8 +32,8 @@ class RobotName(Enum):
     humanoid = "humanoid"
 
 
+# What can be randomised, in the order of the task, and the model's fields that it changes.
 PARAMETERS = {"mass": ("body_mass", "body_inertia"), "damping": ("dof_damping",), "gravity": ("opt.gravity",)}
-"""What can be randomised, in the order of the task, and the model's fields that it changes."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class BodyParamsConfig(EnvConfig):
 
 
 class BodyParams(TaskFamily):
-    """A robot that has to find out its masses, its dampings and its gravity.
+    """A MuJoCo robot has to find out its masses, its dampings and its gravity.
 
     Task: exponents e, each uniform in [-3, 3] (`limit`), each for a factor 1.5^e (`base`). Of `parameters`,
     in this order: mass, one for each body but the world, on body_mass and body_inertia alike; damping, one
@@ -346,5 +346,5 @@ class HumanoidParamsShard(FloatingBaseShard):
         return humanoid_dir.humanoid_contact_cost(self.forces(at))
 
 
+# The shards of the robots that also have contact forces; all other robots are planar.
 FLOATING_BASE_SHARDS = {RobotName.ant: AntParamsShard, RobotName.humanoid: HumanoidParamsShard}
-"""The shards of the robots that also have contact forces; all other robots are planar."""

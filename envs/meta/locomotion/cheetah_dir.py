@@ -23,7 +23,7 @@ class CheetahDirConfig(EnvConfig):
 
 
 class CheetahDir(TaskFamily):
-    """The half cheetah that has to find out whether it is to run forward or backward.
+    """The half cheetah has to find out whether to run forward or backward.
 
     Task: the direction d, -1 or +1. Observation, 20 numbers: qpos[1:] (8), qvel (9), the torso's x, y, z (3).
     Action: six torques in [-1, 1]. Reward: d v - 0.05 |a|^2, where v is the change of qpos[0] in the step

@@ -28,7 +28,7 @@ class CheetahDirSparseConfig(EnvConfig):
 
 
 class CheetahDirSparse(TaskFamily):
-    """The half cheetah that has to find its direction, and is rewarded only far from its start.
+    """The half cheetah has to find its direction, and is rewarded only far from its start.
 
     Task: the direction d, -1 or +1. Observation, 20 numbers: qpos[1:] (8), qvel (9), the torso's x, y, z (3).
     Action: six torques in [-1, 1]. Reward: d v - 0.05 |a|^2 where the torso's |x| >= `threshold` (5), else -

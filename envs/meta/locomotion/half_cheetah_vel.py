@@ -25,7 +25,7 @@ class HalfCheetahVelConfig(EnvConfig):
 
 
 class HalfCheetahVel(TaskFamily):
-    """The half cheetah that has to find out how fast it is to run.
+    """The half cheetah has to find out how fast to run.
 
     Task: the velocity w, uniform in [0, 3] (`highest_velocity`). Observation, 20 numbers: qpos[1:] (8), qvel
     (9), the torso's x, y, z (3). Action: six torques in [-1, 1]. Reward: -|v - w| - 0.05 |a|^2, where v is

@@ -16,7 +16,7 @@ class HopperRandParamsConfig(EnvConfig):
 
 
 class HopperRandParams(RandParams):
-    """The MuJoCo hopper that has to find out how it is built.
+    """The MuJoCo hopper has to find out how it is built.
 
     Task: 41 exponents e, each uniform in [-3, 3], one for every number of body_mass (5), body_inertia (15),
     geom_friction (15) and dof_damping (6), in this order. The number is multiplied by 1.5^e, a damping by

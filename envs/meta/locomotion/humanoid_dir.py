@@ -17,19 +17,17 @@ from utils.options import option
 
 HUMANOID = RobotModel("humanoid.xml", frame_skip=5, noise=0.01, speeds=Speeds.uniform)
 HEALTHY_Z = (1.0, 2.0)
+# The weight of the velocity, as in Gymnasium. The published 0.25 multiplies the displacement over the model's
+# timestep, of which a step has five.
 FORWARD = 1.25
-"""The weight of the velocity, as in Gymnasium.
-
-The published 0.25 multiplies the displacement over the model's timestep, of which a step has five.
-"""
 CONTROL_COST = 0.1
 CONTACT_COST = 0.5e-6
 MOST_CONTACT_COST = 10.0
 ALIVE = 5.0
+# The derived fields that are observed after qpos and qvel.
 FIELDS = ("cinert", "cvel", "qfrc_actuator")
-"""The derived fields that are observed after qpos and qvel."""
+# The sizes of the observation without contact forces, and of the contact forces (14 bodies).
 WITHOUT_CONTACTS, FORCES = 292, 84
-"""The sizes of the observation without contact forces, and of the contact forces (14 bodies)."""
 
 
 @dataclass
@@ -41,7 +39,7 @@ class HumanoidDirConfig(EnvConfig):
 
 
 class HumanoidDir(TaskFamily):
-    """The MuJoCo humanoid that has to find out in which direction it is to walk.
+    """The MuJoCo humanoid has to find out in which direction to walk.
 
     Task: the direction (cos t, sin t), t uniform in [0, 2 pi). Observation, 292 numbers: qpos[2:] (22), qvel
     (23), of all 14 bodies, the world first, cinert (140) and cvel (84), then qfrc_actuator (23). Action: 17

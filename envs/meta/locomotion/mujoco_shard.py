@@ -21,11 +21,9 @@ from utils.options import OptionError
 if TYPE_CHECKING:
     import mujoco
 
+# MuJoCo's own limit: it resets a simulation whose state lies beyond. It checks at the start of a frame only,
+# so a state may be beyond the limit at the end of a step.
 HUGE = 1e10
-"""MuJoCo's own limit: it resets a simulation whose state lies beyond.
-
-It checks at the start of a frame only, so a state may be beyond the limit at the end of a step.
-"""
 
 _INSTALL = (
     "Install EGL or OSMesa (Debian: libegl1, libosmesa6) "
@@ -34,8 +32,8 @@ _INSTALL = (
 
 _log = logging.getLogger(__name__)
 
+# How the slots of a step index arrays: all of them as a slice, else their numbers (see `index_of`).
 SlotIndex = NDArray[np.int64] | slice
-"""How the slots of a step index arrays: all of them as a slice, else their numbers (see `index_of`)."""
 
 
 class Speeds(Enum):

@@ -14,15 +14,13 @@ from envs.base import EnvConfig, EnvSpec, Shelf, Split, TaskFamily
 from envs.meta.kernels import split_uniforms, sum_columns
 from envs.meta.locomotion.mujoco_shard import MujocoShard, RobotModel, SlotIndex, Speeds
 
+# Observed speeds are clipped to [-FASTEST, FASTEST].
 FASTEST = 10.0
-"""Observed speeds are clipped to [-FASTEST, FASTEST]."""
+# The exponents are uniform between -LIMIT and LIMIT.
 LIMIT = 3.0
-"""The exponents are uniform between -LIMIT and LIMIT."""
+# The fields that are multiplied, in the order of the task. The factor of a number is the base of its field to
+# the power of an exponent.
 BASES = {"body_mass": 1.5, "body_inertia": 1.5, "geom_friction": 1.5, "dof_damping": 1.3}
-"""The fields that are multiplied, in the order of the task.
-
-The factor of a number is the base of its field to the power of an exponent.
-"""
 
 
 @dataclass(frozen=True)

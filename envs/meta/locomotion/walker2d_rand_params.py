@@ -16,7 +16,7 @@ class Walker2DRandParamsConfig(EnvConfig):
 
 
 class Walker2DRandParams(RandParams):
-    """The MuJoCo walker that has to find out how it is built.
+    """The MuJoCo walker has to find out how it is built.
 
     Task: 65 exponents e, each uniform in [-3, 3], one for every number of body_mass (8), body_inertia (24),
     geom_friction (24) and dof_damping (9), in this order. The number is multiplied by 1.5^e, a damping by

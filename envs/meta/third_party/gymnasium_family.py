@@ -21,11 +21,11 @@ from envs.meta.kernels import check_split
 from envs.meta.third_party.registered_env import registered_env
 from utils.options import OptionError, from_keywords, option
 
+# Seeds are below this number, because simulators written in C keep them in a signed int.
 SEEDS = 2**31
-"""Seeds are below this number, because simulators written in C keep them in a signed int."""
 
+# (rng, n, split) -> [n, task_dim] tasks.
 Sampler = Callable[[np.random.Generator, int, str], NDArray[np.float64]]
-"""(rng, n, split) -> [n, task_dim] tasks."""
 
 
 class TaskBy(Enum):
@@ -73,7 +73,7 @@ class GymnasiumConfig(EnvConfig):
 
 
 class GymnasiumFamily(TaskFamily):
-    """Any Gymnasium environment: a registered id, with wrappers where it needs them, or a factory.
+    """This family plays any Gymnasium environment, registered or made by a factory.
 
     Task: by `task_by`. `set_task`: tasks are drawn by the environment's `sample_tasks(n)` and set by its
     `set_task(task)`, the convention of the published meta-RL environments (both are methods of

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 
 from envs.base import Shelf, TaskFamily
 
+# The MuJoCo version that brought mujoco.batch.
 FIRST_WITH_BATCH = (3, 17)
-"""The MuJoCo version that brought mujoco.batch."""
 
 
 def missing(family: type[TaskFamily]) -> str | None:

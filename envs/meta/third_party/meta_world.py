@@ -25,11 +25,11 @@ from utils.options import OptionError, nearest, option
 
 OBS_SPACE = spaces.Box(-np.inf, np.inf, (39,), np.float32)
 ACTION_SPACE = spaces.Box(-1.0, 1.0, (4,), np.float32)
+# Where Meta-World's observation contains the goal; the observation here has zeros there.
 GOAL = slice(36, 39)
-"""Where Meta-World's observation contains the goal; the observation here has zeros there."""
 
+# The size of a task of Meta-World, which is where things stand: three numbers, or six.
 PLACES = 6
-"""The size of a task of Meta-World, which is where things stand: three numbers, or six."""
 
 INFO_NAMES = ("success", "near_object", "grasp_success", "obj_to_target", "goal_x", "goal_y", "goal_z")
 
@@ -82,7 +82,7 @@ class MetaWorldConfig(EnvConfig):
 
 
 class MetaWorld(TaskFamily):
-    """A robot arm that has to find out what to do, and where: Meta-World's ML1, ML10 and ML45.
+    """A robot arm has to find out what to do, and where, in Meta-World's ML1, ML10 and ML45.
 
     Task: 7 numbers. The first is the number of the environment among Meta-World's fifty in alphabetical
     order; the other six place its objects and its goal (an environment that needs three has zeros behind

@@ -14,8 +14,8 @@ from envs.base import Obs, Shard
 from envs.meta.kernels import clipped_actions, index_of
 from envs.meta.pictures import GOAL, ROBOT, discs
 
+# How far an action of 1 moves the point along an axis.
 STEP = 0.1
-"""How far an action of 1 moves the point along an axis."""
 
 OBS_SPACE = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 ACTION_SPACE = spaces.Box(-1.0, 1.0, (2,), np.float32)

@@ -76,8 +76,8 @@ class PointWind(Enum):
 
 
 FIXED_WIND = (-0.04, 0.03)
+# How far a wind of random direction moves the point in a step.
 WIND_STEP = 0.05
-"""How far a wind of random direction moves the point in a step."""
 
 
 @dataclass
@@ -121,7 +121,7 @@ _SQUARE = {"goals": GoalPlaces.square, "start": PointStart.square, "reward": Poi
 
 
 class PointRobot(TaskFamily):
-    """A point that has to find a goal on the unit upper half circle.
+    """A point has to find a goal on the unit upper half circle.
 
     Task: the goal (x, y) = (cos t, sin t), t uniform in [0, pi]. Other goals: by `goals` on the whole circle
     or in a square (see `GoalPlaces`); by `circle_radius` and `test_circle_radius` at other distances; by

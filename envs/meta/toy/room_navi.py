@@ -22,10 +22,10 @@ PLAN = FloorPlan(
     origin=(-7, -1),
 )
 CORNERS = ((-1, 1), (-1, -1), (1, 1), (1, -1))
+# The distance of the middles of the side rooms from the middle, (0, 0).
 ASIDE = 6
-"""The distance of the middles of the side rooms from the middle, (0, 0)."""
+# The reward of a step on the first, second and third goal.
 WORTH = (1.0, 10.0, 100.0)
-"""The reward of a step on the first, second and third goal."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class RoomNaviConfig(EnvConfig):
 
 
 class RoomNavi(TaskFamily):
-    """Three rooms in a row, and three goals that have to be found one after the other.
+    """A walker has to find three goals in three rooms, one after the other.
 
     Task: the cells (x1, y1, x2, y2, x3, y3) of the goals, 48 tasks, shared by training and tests: the first
     in a corner of the middle room, the second in a corner of the left room if x1 < 0, else of the right one,

@@ -16,14 +16,14 @@ from envs.meta.pictures import DANGER, GOAL, HINT, ROBOT, discs
 from envs.meta.toy.plane import ACTION_SPACE, STEP, on_circle, towards
 from utils.options import option
 
+# Where every episode starts.
 START = (0.0, -1.0)
-"""Where every episode starts."""
+# The point stays within [-EDGE, EDGE] along both axes.
 EDGE = 1.5
-"""The point stays within [-EDGE, EDGE] along both axes."""
+# The mountain's radius, and the distance from its middle within which the treasure is seen.
 FOOT, TOP = 0.5, 0.1
-"""The mountain's radius, and the distance from its middle within which the treasure is seen."""
+# The distance from the treasure that counts as at the treasure.
 NEAR = 0.1
-"""The distance from the treasure that counts as at the treasure."""
 TREASURE, STEP_COST = 10.0, 5.0
 _HIGHEST = np.array([EDGE, EDGE, 1.0, 1.0], np.float32)
 
@@ -41,7 +41,7 @@ class TreasureHuntConfig(EnvConfig):
 
 
 class TreasureHunt(TaskFamily):
-    """A treasure somewhere around a mountain, which can be seen from the top.
+    """A point has to find a treasure around a mountain, which it can see from the top.
 
     Task: the treasure (x, y) = (cos t, sin t), t uniform in [0, 2 pi). Observation: the position (x, y), from
     (0, -1) in every episode, then the treasure's (x, y) while the point is within 0.1 of the mountain's top

@@ -14,8 +14,8 @@ from envs.meta.toy.plane import ACTION_SPACE, INFO_NAMES, OBS_SPACE, PlaneShard,
 from utils.options import option
 
 GOAL = (0.0, 1.0)
+# The wind moves the point by at most this much in a step, along each axis.
 STRONGEST = 0.08
-"""The wind moves the point by at most this much in a step, along each axis."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class WindConfig(EnvConfig):
 
 
 class Wind(TaskFamily):
-    """A point that has to reach and hold a fixed goal against a constant, unknown wind.
+    """A point has to reach and hold a fixed goal against a constant, unknown wind.
 
     Task: the wind (wx, wy), uniform in [-0.08, 0.08] x [-0.08, 0.08]. Observation: the position (x, y), from
     (0, 0) in every episode. Action: two numbers in [-1, 1]; x' = x + 0.1 a + w. Reward: 1 within the radius

@@ -330,7 +330,10 @@ def test_the_single_environment_passes_gymnasiums_check(name: str, settings: dic
 
 
 def test_importing_the_families_imports_no_simulator_and_no_torch():
-    code = "import sys, envs.meta; print([name for name in ('mujoco', 'torch', 'hydra', 'matplotlib') if name in sys.modules])"
+    code = (
+        "import sys, envs.meta; "
+        "print([name for name in ('mujoco', 'torch', 'hydra', 'matplotlib') if name in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

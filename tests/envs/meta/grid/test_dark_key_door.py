@@ -29,7 +29,8 @@ def check_episode(
     rows = played.reset([0], given, [0])
     (x, y, key_x, key_y, door_x, door_y), order = task[:6], task[6:] or [0, 1, 2, 3, 4]
     has_key, total = False, 0.0
-    assert rows.obs[0].tolist() == [np.float32(x / size), np.float32(y / size), 0.0, 0.0]  # pyright: ignore[reportArgumentType]
+    assert isinstance(rows.obs, np.ndarray)
+    assert rows.obs[0].tolist() == [np.float32(x / size), np.float32(y / size), 0.0, 0.0]
     for time in range(1, 51):
         action = int(
             (
@@ -86,7 +87,8 @@ def test_the_next_episode_starts_where_the_task_does_without_the_key():
     played.reset([0], task, [0])
     assert played.step([0], [2]).obs[0, 2] == 1.0  # pyright: ignore[reportArgumentType, reportCallIssue]
     rows = played.reset([0], task, [1])
-    assert rows.obs[0].tolist() == [np.float32(4 / 9), np.float32(4 / 9), 0.0, 0.0]  # pyright: ignore[reportArgumentType]
+    assert isinstance(rows.obs, np.ndarray)
+    assert rows.obs[0].tolist() == [np.float32(4 / 9), np.float32(4 / 9), 0.0, 0.0]
 
 
 @pytest.mark.parametrize("split", ["train", "test"])

@@ -66,7 +66,8 @@ def test_episodes_are_what_the_definition_says(settings: dict[str, Any], play: s
             )
             hole, goal = task[to_x * size + to_y] == 1.0, (to_x, to_y) == (size - 1, size - 1)
             x, y = (x, y) if hole and recover else (to_x, to_y)
-            assert rows.obs[0].tolist() == [np.float32(x / size), np.float32(y / size)]  # pyright: ignore[reportArgumentType]
+            assert isinstance(rows.obs, np.ndarray)
+            assert rows.obs[0].tolist() == [np.float32(x / size), np.float32(y / size)]
             assert rows.reward[0] == (1.0 if goal else -0.1 if hole and recover else 0.0)
             assert rows.terminated[0] == (goal or (hole and not recover))
             assert rows.info[0].tolist() == [goal]

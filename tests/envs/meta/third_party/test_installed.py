@@ -19,7 +19,8 @@ def test_an_older_mujoco_has_no_robots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed, "version", lambda name: "3.3.0")
     with pytest.raises(
         OptionError,
-        match=r"^AntDir needs mujoco\.batch, which MuJoCo has since 3\.17, and installed is mujoco 3\.3\.0\.$",
+        match=r"^AntDir needs mujoco\.batch, which MuJoCo has since 3\.17, "
+        r"and installed is mujoco 3\.3\.0\.$",
     ):
         make_family("AntDir")
     assert make_family("Wind").spec.name == "Wind"

@@ -182,12 +182,13 @@ def test_rows_are_those_of_the_package_alone(package: Any, name: str, split: str
         places[: len(env._last_rand_vec)] = env._last_rand_vec
         assert tuple(places) in ours
         rows = played.reset([0], [[env_names().index(name), *places]], [7])
-        assert np.array_equal(rows.obs[0], obs.astype(np.float32)) and not rows.obs[0, 36:].any()  # pyright: ignore[reportArgumentType, reportCallIssue]
+        assert isinstance(rows.obs, np.ndarray)
+        assert np.array_equal(rows.obs[0], obs.astype(np.float32)) and not rows.obs[0, 36:].any()
         for _ in range(60):
             action = random_actions(rng, family, 1)
             obs, reward, _, _, info = env.step(action[0])
-            rows = played.step([0], action)
-            assert np.array_equal(rows.obs[0], obs.astype(np.float32))  # pyright: ignore[reportArgumentType, reportCallIssue]
+            played.step([0], action)  # writes into the same rows
+            assert np.array_equal(rows.obs[0], obs.astype(np.float32))
             assert rows.reward[0] == reward
             assert rows.info[0].tolist() == [
                 *(float(info[key]) for key in INFO_NAMES[:4]),

@@ -155,7 +155,8 @@ class DrawsByInheritance(CountingEnv):
 
 
 def test_an_environment_that_takes_no_render_mode_is_not_given_one() -> None:
-    gymnasium.register("Silent-v0", entry_point=DrawsByInheritance, max_episode_steps=3)  # pyright: ignore[reportArgumentType]
+    entry_point: Any = DrawsByInheritance
+    gymnasium.register("Silent-v0", entry_point=entry_point, max_episode_steps=3)
     try:
         assert make_family("Gymnasium", id="Silent-v0").config.max_episode_steps == 3
     finally:

@@ -148,7 +148,7 @@ def test_random_starts_fill_their_box_and_fixed_ones_are_the_origin():
 
 
 def blown(wind: str, n: int, steps: int) -> np.ndarray:
-    """[steps, n, 2] how far the points were moved by the wind, in each step of an episode of random actions."""
+    """[steps, n, 2] how far the wind moved the points in each step of an episode of random actions."""
     family = make_family("PointRobot", wind=wind, start="random")
     rng, played, moved = np.random.default_rng(0), Played(family, n), []
     rows = played.reset(np.arange(n), family.sample_tasks(rng, n, "train"), rng.integers(2**63, size=n))
