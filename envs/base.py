@@ -146,16 +146,19 @@ class Rows:
     """
 
     obs: Obs
+    # What a shard writes: `reward` is the consequence of the action before this row.
     reward: NDArray[np.float64]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     info: NDArray[np.float64]
     """[N, len(info_names)]"""
+    # What the clock marks: the table above.
     episode_start: NDArray[np.bool_]
     trial_start: NDArray[np.bool_]
     trial_end: NDArray[np.bool_]
     valid: NDArray[np.bool_]
     """False in a slot that has no trial now."""
+    # What the manager adds. Whether the agent sees the task is another question (`Layout.with_task`).
     task: NDArray[np.float64]
     """[N, task_dim]"""
     prev_action: NDArray[Any]
@@ -185,6 +188,7 @@ class Rows:
 
 def uniform_actions(rng: np.random.Generator, space: ActionSpace, n: int) -> NDArray[Any]:
     """[n, ...] uniform draws from an action space."""
+    # Not `space.sample()`: that draws one at a time, and from a stream of the space's own.
     if isinstance(space, spaces.Discrete):
         return space.start + rng.integers(space.n, size=n)
     if isinstance(space, spaces.MultiDiscrete):
@@ -272,6 +276,7 @@ class TaskFamily(ABC):
         Every option counts unless it is declared to be without effect. So an option that is added later and
         forgotten leads to no reference, and never to a wrong one.
         """
+        # Both sides are resolved, so that an option left at 0 equals the value that the 0 stands for.
         for reference in self.references:
             measured = self.Config(**reference.options).resolved()
             if self.options_of_return(measured) == self.options_of_return(self.config):

@@ -82,6 +82,7 @@ class Layout:
         def of_space(space: spaces.Space[Any]) -> NDArray[Any]:
             return empty((num_slots, *(space.shape or ())), space.dtype)
 
+        # The order of these arrays is the order in which shared memory is laid out: the same in all workers.
         policy: Any = self.obs_space
         obs_spaces = policy.spaces if isinstance(policy, spaces.Dict) else policy
         obs: Obs = map_obs(of_space, obs_spaces)
@@ -103,6 +104,7 @@ class Layout:
 
     def part(self, rows: Rows, start: int, stop: int) -> Rows:
         """Views of slots start..stop as one shard sees them, with the family's own observation only."""
+        # A family sees neither task nor flag: they are left out of the dict, or cut off the vector's end.
         cut = rows.part(start, stop)
         if isinstance(cut.obs, dict):
             own: Any = self.spec.obs_space

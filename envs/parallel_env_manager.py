@@ -68,6 +68,7 @@ class Remote:
         """Post one command to the slot."""
         manager = self._manager
         name, payload = checked_command(command)
+        # A remote shares the Stepper with `step`, so both may be used in turn.
         if name == "reset":
             manager._stepper.post_starts({self._slot: manager._start(**payload)})
         else:

@@ -22,6 +22,7 @@ class TrialClock:
                 "A trial needs at least one episode of one step, "
                 f"not {episodes_per_trial} of {max_episode_steps}."
             )
+        # A trial is named by its seed: the seeds of its episodes, and so its data, follow from it.
         num_slots = len(rows.reward)
         self._rows = rows
         self.episodes_per_trial = episodes_per_trial
@@ -51,6 +52,7 @@ class TrialClock:
 
     def next_episode_seeds(self, slots: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The seeds of the episodes that are about to start in these slots."""
+        # Keyed by trial and episode: which slot plays it, and what was played before, makes no difference.
         return episode_seeds(self.trial_seed[slots], self.episode[slots] + 1)
 
     def started(self, slots: Slots) -> None:
