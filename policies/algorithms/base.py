@@ -35,6 +35,7 @@ class AlgorithmConfig:
     """
 
     name: str = option("???", "the algorithm's name in the registry")
+    # What is maximised: the target rule of policies/returns.py.
     return_horizon: ReturnHorizon = option(
         ReturnHorizon.trial, "where the return of a row stops: at the end of its trial or its episode"
     )
@@ -42,6 +43,7 @@ class AlgorithmConfig:
         True, "bootstrap from the ended row where the return stops at a time limit"
     )
     discount: float = option(0.99, "gamma, per env step", low=0, high=1)
+    # How large steps are.
     learning_rate: float = option(3e-4, "step size of the optimisers", above=0)
     encoder_learning_rate: float | None = option(
         None, "step size of embeddings and memories; null: learning_rate", above=0
@@ -82,6 +84,7 @@ class Algorithm(ABC):
     @classmethod
     def check(cls, config: Any, spec: AgentSpec) -> None:
         """Refuse spaces, agents and memories that it cannot learn with, by a `ValueError` of one sentence."""
+        # The contract: the kind of actions first, then each class checks its own options.
         cls.check_actions(spec.action_space)
         for problem in (
             *spec.config.problems(),

@@ -67,6 +67,7 @@ class DiscreteSAC(SoftActorCritic):
         self, critic: HeadOnRows, actor: HeadOnRows, temperature: Tensor, reduce: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
         """V = sum_a pi(a) (Q(a) - alpha log pi(a)), exactly: nothing is sampled."""
+        # The policy at every row: [M, n] log-probabilities.
         log_probs = actor().log_probs
         probs = log_probs.exp()
         # E[log pi], minus the entropy. Forbidden actions have a large finite logit: 0 times -inf would be
@@ -83,6 +84,7 @@ class DiscreteSAC(SoftActorCritic):
     def target_entropy(self, actor: HeadOnRows) -> Tensor:
         """[M] a part of the highest entropy that the mask allows at each row."""
         # Equal logits give the uniform policy over the allowed actions, whose entropy is log n.
+        # The paper takes 0.98 log n; a ratio that high keeps the policy nearly uniform.
         equal_logits = torch.zeros(len(actor.features.obs), self._choices.outputs, device=self.device)
         uniform = self._choices.distribution(equal_logits, actor.features.mask)
         return self.config.target_entropy_ratio * uniform.highest_entropy()

@@ -45,6 +45,7 @@ class GreedyAgent(Agent):
         # The actor owns no parameter: encoder, memory and estimates are the critic's.
         self.head = EpsilonGreedyHead(self.critic.head, self.actions).to(spec.device)
         self.actor = Network(self.critic.encoder, self.critic.branch, self.head, self.critic.inference)
+        # What they share is unrolled once in an update, and its gradient is the critic's.
         self.shares = True
 
 
@@ -68,12 +69,14 @@ class DQN(OffPolicy):
     def __init__(self, config: DQNConfig, agent: Agent, *, seed: int) -> None:
         super().__init__(config, agent, seed=seed)
         assert isinstance(agent, GreedyAgent) and isinstance(agent.actions, Choices)
+        # The head reads epsilon from its buffer, so acting never asks the algorithm.
         self._choices, self._policy = agent.actions, agent.head
         self._policy.epsilon.fill_(self.epsilon)
 
     @classmethod
     def problems(cls, config: DQNConfig, agent: AgentConfig) -> Iterator[str]:
         """One sentence for each option that needs an actor apart from the critic."""
+        # The actor is a second head on the critic's memory: it has neither another memory nor none.
         yield from super().problems(config, agent)
         if agent.encoders is Encoders.separate:
             yield (
@@ -94,6 +97,7 @@ class DQN(OffPolicy):
     @property
     def epsilon(self) -> float:
         """The probability of a random action after the updates so far."""
+        # A straight line from start to end, then level.
         progress = min(self.updates / self.config.epsilon_updates, 1.0)
         return self.config.epsilon_start + progress * (self.config.epsilon_end - self.config.epsilon_start)
 

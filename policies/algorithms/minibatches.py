@@ -33,6 +33,7 @@ def shuffled_minibatches(
     columns: int, count: int, generator: torch.Generator, device: torch.device
 ) -> tuple[Tensor, ...]:
     """The numbers of all columns in a new random order, cut into at most `count` equal minibatches."""
+    # Drawn on the CPU, whatever the device: a seed gives the same minibatches everywhere.
     order = torch.randperm(columns, generator=generator).to(device)
     return order.tensor_split(min(count, columns))
 
@@ -119,8 +120,10 @@ def outputs_before_update(
 ) -> tuple[Tensor, Tensor, WindowStates]:
     """(log pi [T, B] of the actions taken, V [T, B], the states before each window), without gradients."""
     rows = window or batch.shape[0]  # no windows: one that holds all rows, whose state is not needed
+    # Two views of one tensor: what the parts write below shows in both.
     log_prob, value = outputs = batch.reward.new_zeros(2, *batch.shape)
     states = WindowStates(-(-batch.shape[0] // rows), batch.shape[1])
+    # Parts are unrolled in threads; each thread writes nothing that another one reads.
     batches = [batch.columns(part) for part in parts]
     results = map_in_threads(lambda part: _unroll_windows(agent, part, rows), batches)
     for columns, (part_outputs, part_states) in zip(parts, results, strict=True):
@@ -139,6 +142,7 @@ def _unroll_windows(agent: Agent, batch: Batch, rows: int) -> tuple[Tensor, list
     actor, critic = (network.branch.initial_state(batch.shape[1]) for network in (agent.actor, agent.critic))
     for start in range(0, batch.shape[0], rows):
         before.append((actor, critic))
+        # The window's rows, with the states that the window before it has left.
         window = replace(batch.rows(start, start + rows), state=actor, critic_state=critic)
         unrolled = agent.unroll(window)
         actor, critic = unrolled.states  # where the next window starts
@@ -150,5 +154,6 @@ def _unroll_windows(agent: Agent, batch: Batch, rows: int) -> tuple[Tensor, list
 def cut_into_windows(batch: Batch, window: int, states: WindowStates) -> Batch:
     """Cut every column into windows that start from their states; leave out windows that train no row."""
     actor, critic = states.batch_first()
+    # Windows stand in the order of `WindowStates`: all columns' first ones, then their second ones.
     windows = replace(batch.side_by_side(window), state=actor, critic_state=critic)
     return windows.columns(windows.trains.any(0).nonzero().squeeze(1))

@@ -26,7 +26,7 @@ the actor's, whichever owns the memory.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar
 
@@ -40,7 +40,7 @@ from policies.agents.base import AgentConfig, Arch, Features, select_rows
 from policies.algorithms.base import Algorithm, optimizer_groups
 from policies.algorithms.off_policy_config import ActorCriticConfig, sampling_needs, sampling_problems
 from policies.algorithms.transitions import HeadOnRows, Transitions, transitions_of
-from utils.parallel import First, Second, run_both
+from utils.parallel import run_both
 
 
 class OffPolicy(Algorithm):
@@ -57,15 +57,20 @@ class OffPolicy(Algorithm):
     def __init__(self, config: Any, agent: Agent, *, seed: int) -> None:
         self.config = config
         self.agent = agent
+        # Target networks (Mnih et al. 2015) start as copies, and `_update_targets` moves them afterwards.
         self._online = nn.ModuleList([agent.critic, agent.actor] if self.target_policy else [agent.critic])
         self._targets = deepcopy(self._online).requires_grad_(False)
+        # The policy's losses read the critic through this view.
         self._frozen_view = _frozen_view(agent.critic.head)
         self.device = next(agent.parameters()).device
+        # All that is drawn in updates comes from one stream, whose state is saved.
         self.generator = torch.Generator(self.device).manual_seed(seed)
         self.policy_delay = config.policy_delay if isinstance(config, ActorCriticConfig) else 1
+        # The place in the rhythm of delayed policy updates, which a resumed run continues.
         self.updates = 0
         self.policy_metrics: dict[str, Tensor] = {}
         """Metrics of the last update in which the policy learned."""
+        # One optimiser for each owner: a parameter belongs to one owner, and so to one loss.
         self.parameters: dict[str, list[Tensor]] = {}
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         for name, parameters in agent.parameter_groups().items():
@@ -132,6 +137,7 @@ class OffPolicy(Algorithm):
         """[N, M] -> [M]: the smallest estimate, of all critics or of those drawn for this target (REDQ)."""
         if self.all_in_target:
             return q.min(0).values
+        # The same subset for all rows of the batch (algorithm 1 of REDQ).
         order = torch.randperm(len(q), generator=self.generator, device=self.device)
         return q[order[: self.config.critics_in_target]].min(0).values
 
@@ -161,8 +167,9 @@ class OffPolicy(Algorithm):
                 return {}, {}
             return self._differentiate_policy(batch, transitions, critic, actor, seed)
 
-        (critic_loss, critic_metrics), (policy_losses, policy_metrics) = self._run_both(
-            batch, differentiate_critic, differentiate_policy
+        # Two threads share the work where that pays. Only the policy's draws from the generator.
+        (critic_loss, critic_metrics), (policy_losses, policy_metrics) = run_both(
+            differentiate_critic, differentiate_policy, rows=batch.reward.numel(), device=self.device
         )
 
         # 4. One step of each optimiser that has a new gradient.
@@ -170,7 +177,7 @@ class OffPolicy(Algorithm):
 
         # 5. Targets follow; a target policy and its critic only when the policy has learned (TD3).
         if policy_learns or not self.target_policy:
-            self._update_targets()
+            _update_targets(self._targets, self._online, self.config.tau)
         self.updates += 1
 
         # 6. Metrics. While the policy rests, its last ones are repeated, so that every update has all names.
@@ -187,6 +194,7 @@ class OffPolicy(Algorithm):
         """((the critic's features, Q of the actions taken), (the actor's features, the targets))."""
 
         def q_of_actions() -> tuple[Features, Tensor]:
+            # A stored state is the actor's: it serves the critic only where they share a memory.
             critic = self.agent.critic.unroll(batch, batch.state if self.agent.shares else None)
             head = HeadOnRows(self.agent.critic.head, critic.select_rows(transitions.rows))
             return critic, self.q_values(head, select_rows(batch.action, transitions.rows))
@@ -199,12 +207,14 @@ class OffPolicy(Algorithm):
         if self.agent.shares:
             q_side = q_of_actions()
             return q_side, targets(q_side[0])
-        return self._run_both(batch, q_of_actions, lambda: targets(None))
+        num_rows = batch.reward.numel()
+        return run_both(q_of_actions, lambda: targets(None), rows=num_rows, device=self.device)
 
     def _actor_features(self, batch: Batch, critic: Features | None, learns: bool) -> Features | None:
         """What the actor's head reads, with gradients where it learns; None where nothing needs it."""
         if critic is not None:
             return critic.detach()  # a shared memory learns by the critic's loss alone
+        # The target asks a network of its own, and the policy rests: nothing needs the actor's features.
         if not learns and self.target_policy:
             return None
         with torch.set_grad_enabled(learns):
@@ -217,11 +227,13 @@ class OffPolicy(Algorithm):
         critic = self.target_critic.unroll(batch, batch.state if self.agent.shares else None)
         if self.target_policy:
             actor = critic if self.agent.shares else self.target_actor.unroll(batch, batch.state)
+        # Without a target policy, the values ask the actor as it is (SAC), whose features are at hand.
         assert actor is not None
         value = self.next_value(
             HeadOnRows(self.target_critic.head, critic.select_rows(transitions.next_rows)),
             HeadOnRows(self.target_actor.head, actor.select_rows(transitions.next_rows)),
         )
+        # The next row's reward, and its discounted value unless the return stops there.
         return transitions.next_reward + self.config.discount * transitions.bootstraps * value
 
     def _differentiate_policy(
@@ -241,12 +253,6 @@ class OffPolicy(Algorithm):
             self._differentiate(name, loss)
         return losses, metrics | inference_metrics
 
-    def _run_both(
-        self, batch: Batch, first: Callable[[], First], second: Callable[[], Second]
-    ) -> tuple[First, Second]:
-        """Run both, in two threads if that pays; only the second may draw random numbers."""
-        return run_both(first, second, rows=batch.reward.numel(), device=self.device)
-
     def _differentiate(self, name: str, loss: Tensor) -> None:
         """Set the gradients of one owner's parameters; `inputs` keeps them from all that others own."""
         self.optimizers[name].zero_grad()
@@ -255,19 +261,12 @@ class OffPolicy(Algorithm):
     def _step(self, name: str) -> Tensor:
         """Take one step of one optimiser; return the norm of its gradient before it is clipped."""
         parameters = self.parameters[name]
+        # The norm is that of all gradients of the owner together; a temperature's is never clipped.
         norm = nn.utils.get_total_norm([one.grad for one in parameters if one.grad is not None])
         if self.config.max_grad_norm is not None and name in ("critic", "actor"):
             nn.utils.clip_grads_with_norm_(parameters, self.config.max_grad_norm, norm)
         self.optimizers[name].step()
         return norm
-
-    @torch.no_grad()
-    def _update_targets(self) -> None:
-        # Polyak averaging of parameters; buffers have no gradient to smooth and are copied.
-        for target, online in zip(self._targets.parameters(), self._online.parameters(), strict=True):
-            target.lerp_(online, self.config.tau)
-        for target, online in zip(self._targets.buffers(), self._online.buffers(), strict=True):
-            target.copy_(online)
 
     # -- what continues in another process -------------------------------------------------------------------
 
@@ -293,6 +292,16 @@ class OffPolicy(Algorithm):
         self.generator.set_state(state["generator"].cpu())
         self.updates = state["updates"]
         self.policy_metrics = {name: value.to(self.device) for name, value in state["policy_metrics"].items()}
+
+
+@torch.no_grad()
+def _update_targets(targets: nn.Module, online: nn.Module, tau: float) -> None:
+    """Move each target a part `tau` of the way to its online network."""
+    # Polyak averaging of parameters; buffers are no averages of anything, and are copied.
+    for target, parameter in zip(targets.parameters(), online.parameters(), strict=True):
+        target.lerp_(parameter, tau)
+    for target, buffer in zip(targets.buffers(), online.buffers(), strict=True):
+        target.copy_(buffer)
 
 
 def _frozen_view(head: nn.Module) -> nn.Module:

@@ -40,12 +40,14 @@ class OffPolicyConfig(AlgorithmConfig):
     stored before every `state_every` rows, and there windows and burn-ins start.
     """
 
+    # Which rows a batch has.
     batch_size: int = option(
         32, "trials or windows in a batch, for agents with a memory", low=1, only_if=WITH_MEMORY
     )
     transitions_batch_size: int = option(
         256, "transitions in a batch, for agents without a memory", low=1, only_if=WITHOUT_MEMORY
     )
+    # Windows of trials, and what a memory holds before them.
     window: int = option(0, "rows of a window that train; 0 takes whole trials", low=0, only_if=WITH_MEMORY)
     burn_in: int = option(0, "rows before a window that its memory reads first", low=0, only_if=WITH_MEMORY)
     window_start: WindowStart = option(
@@ -54,6 +56,7 @@ class OffPolicyConfig(AlgorithmConfig):
     state_every: int | None = option(
         None, "store a state before every so many rows; null: half a window", low=1, only_if=FROM_STORED_STATE
     )
+    # Critics, their targets, and the size of steps.
     tau: float = option(
         0.005, "how far targets move towards the online networks in each update", above=0, high=1
     )
@@ -75,8 +78,10 @@ class ActorCriticConfig(OffPolicyConfig):
 
 def sampling_needs(config: OffPolicyConfig, arch: Arch) -> Needs:
     """Which rows these options ask the buffer for."""
+    # An agent without a memory needs no rows around a transition.
     if arch is Arch.Markov:
         return Needs(on_policy=False, sample=Sample.transitions, batch_size=config.transitions_batch_size)
+    # A whole trial starts with an empty memory, so only windows can start from a stored state.
     stored = config.window and config.window_start is WindowStart.stored
     return Needs(
         on_policy=False,

@@ -65,14 +65,17 @@ class PPOConfig(AlgorithmConfig):
 
     discount: float = option(0.97, "gamma, per env step", low=0, high=1)
     learning_rate: float = option(7e-4, "step size of the optimiser", above=0)
+    # Returns and advantages.
     gae_lambda: float = option(
         0.9, "lambda of GAE: 0 uses the next row's value alone, 1 all rewards to the end", low=0, high=1
     )
+    # How often, and in which pieces, rows are learned from.
     epochs: int = option(3, "passes over the rows of an iteration", low=1)
     minibatches: int = option(4, "gradient steps in an epoch; each takes whole columns of rows", low=1)
     window: int = option(
         0, "cut columns into windows of so many rows; 0 leaves them whole", low=0, only_if=WITH_MEMORY
     )
+    # The loss.
     clip: float = option(0.2, "the gradient stops where pi / pi_old is further from 1 than this", above=0)
     clip_value: float | None = option(
         None, "how far a value may move from the old one before it is clipped; null: no limit", above=0
@@ -82,6 +85,7 @@ class PPOConfig(AlgorithmConfig):
     entropy_coef: float = option(0.002, "weight of the policy's entropy", low=0)
     max_grad_norm: float | None = option(0.5, "clip the norm of the gradient; null does not", above=0)
     init_std: float = option(1.0, "standard deviation of continuous actions at the start", above=0)
+    # The size of steps, and the threads that find them.
     desired_kl: float | None = option(
         None, "scale step sizes so that approx_kl stays near this; null: they are constant", above=0
     )
@@ -108,6 +112,7 @@ class PPO(Algorithm):
             eps=1e-5,
             fused=self.device.type != "mps",
         )
+        # The step sizes of the config, which `desired_kl` scales.
         self._step_sizes = [group["lr"] for group in self.optimizer.param_groups]
         self.generator = torch.Generator().manual_seed(seed)
         self.value_scale = ValueScale() if config.normalise_value else None
@@ -130,6 +135,7 @@ class PPO(Algorithm):
                 return GaussianHead(sizes, config.init_std)
             return PolicyHead(sizes, actions, last_gain=0.01)
 
+        # One memory for actor and critic saves time; a critic that remembers alone has nothing to share.
         encoders = Encoders.separate if spec.config.arch is Arch.Memory_Markov else Encoders.shared
         extras = cls.needs(config, spec.config.arch).extras
         return Agent(spec, ValueHead, policy, extras=extras, encoders=encoders)

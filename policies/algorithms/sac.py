@@ -41,7 +41,7 @@ class SAC(SoftActorCritic):
 
     def __init__(self, config: SACConfig, agent: Agent, *, seed: int) -> None:
         super().__init__(config, agent, seed=seed)
-        # The paper's heuristic: H = -dim(A).
+        # The paper's heuristic, H = -dim(A). The uniform policy on [-1, 1] has log 2 per dimension.
         self._target_entropy = -float(agent.actions.dim)
         if config.target_entropy is not None:
             self._target_entropy = config.target_entropy
@@ -63,6 +63,7 @@ class SAC(SoftActorCritic):
         )
         # log pi counts the squashing: log N(u) - sum log(1 - tanh(u)^2), from u itself.
         action, log_prob = actor().sample_with_log_prob(noise)
+        # One sample is an unbiased estimate of the expectation, given the critics.
         return reduce(critic(action)) - temperature * log_prob, log_prob
 
     def q_values(self, critic: HeadOnRows, action: Tensor) -> Tensor:

@@ -72,6 +72,7 @@ class SoftActorCritic(OffPolicy):
 
     def next_value(self, critic: HeadOnRows, actor: HeadOnRows) -> Tensor:
         """[M] V', the soft value, by the smallest of the critics in the target."""
+        # No gradient is kept (`targets` is without one), so alpha and pi enter as they are.
         return self.soft_value(critic, actor, self.log_temperature.exp(), self.min_q)[0]
 
     def policy_losses(
@@ -83,6 +84,7 @@ class SoftActorCritic(OffPolicy):
         # The policy: J_pi = -E[V]. Where a target draws some of the critics, the policy climbs the mean of
         # all, as in REDQ: the smallest of many would be too low.
         reduce = self.min_q if self.all_in_target else _mean_q
+        # Alpha is a constant here: the policy must not make its own reward.
         value, log_prob = self.soft_value(critic, actor, temperature.detach(), reduce)
         losses = {"actor": -value.mean()}
 
@@ -95,6 +97,7 @@ class SoftActorCritic(OffPolicy):
 
     def state_dict(self) -> dict[str, Any]:
         """What all off-policy algorithms save, and the temperature."""
+        # The temperature's optimiser is among the base's; its one parameter is no module's.
         return {**super().state_dict(), "log_temperature": self.log_temperature.detach()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

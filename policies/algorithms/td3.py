@@ -54,6 +54,7 @@ class TD3(OffPolicy):
     def make_agent(cls, config: TD3Config, spec: AgentSpec) -> Agent:
         """An agent with one action for each row."""
         cls.check(config, spec)
+        # Noise while collecting is part of the actor's head: acting elsewhere needs nothing but the agent.
         return Agent(
             spec,
             partial(QHead, critics=config.critics),
@@ -62,6 +63,7 @@ class TD3(OffPolicy):
 
     def next_value(self, critic: HeadOnRows, actor: HeadOnRows) -> Tensor:
         """[M] V', the smallest target critic at the target policy's action plus clipped noise."""
+        # The target policy's action, without the noise of collecting.
         action = actor().mode()
 
         # Target policy smoothing (section 5.3 of the paper): noise on the action makes the target smooth in

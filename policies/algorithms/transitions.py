@@ -29,6 +29,7 @@ class Transitions:
 def transitions_of(batch: Batch, config: AlgorithmConfig) -> Transitions:
     """The transitions of a batch, by the target rule of policies/returns.py."""
     columns = batch.shape[1]
+    # Where the value comes from, and whether it counts.
     index, bootstraps = successor(
         batch,
         whole_trial=config.return_horizon is ReturnHorizon.trial,
@@ -36,7 +37,9 @@ def transitions_of(batch: Batch, config: AlgorithmConfig) -> Transitions:
     )
     # Row t of column b has the flat number t * B + b, so the row after it is B further on.
     next_rows = index * columns + torch.arange(columns, device=index.device)
+    # Padding, ended rows and rows of a burn-in are in no transition.
     rows = batch.trains.flatten().nonzero().squeeze(1)
+    # The reward of an action stands one row later; a row that trains has one, for its episode goes on.
     return Transitions(
         rows,
         select_rows(next_rows, rows),
