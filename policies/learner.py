@@ -100,6 +100,8 @@ class Learner:
         if env_type != "meta":
             raise ValueError(f"env_type={env_type!r} is not known; there is only 'meta'.")
         self.close()
+
+        # Compared as options, since to build the family only for that could start a user's environment.
         options = family_options | {
             "max_rollouts_per_task": max_rollouts_per_task,
             "num_train_tasks": num_train_tasks,
@@ -214,6 +216,7 @@ class Learner:
         """
         if self._checkpoints is not None:
             self._checkpoints.claim()
+        # Everything is recorded from here on; whatever ends training, the record is closed.
         record = RunRecord(self.context, self.progress, self.environments, self.watch, self._resumed)
         with self._stop, record:
             self._record = record

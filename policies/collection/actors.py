@@ -97,6 +97,7 @@ class _AgentGroupActor(GroupActor):
         if actor.device != "cpu":
             self._staging = Staging(self._inputs, actor.device)
 
+        # Every wave begins with the initial state. Within it the agent forgets by itself, at trial starts.
         self._state: State = self._agent.initial_state(group.size)
         self._extras: dict[str, Tensor] = {}
 
@@ -130,6 +131,7 @@ class _AgentGroupActor(GroupActor):
 
     @property
     def extras(self) -> Mapping[str, NDArray[Any]]:
+        # Copied from the device only where a sink asks for them.
         return {name: values.cpu().numpy() for name, values in self._extras.items()}
 
     @property
@@ -157,6 +159,7 @@ class RandomActor:
 class _RandomGroupActor(GroupActor):
     def __init__(self, space: ActionSpace, group: SlotGroup) -> None:
         self._space = space
+        # A view of the live rows: the mask is always that of the present row.
         self._mask = None
         if isinstance(group.rows.obs, dict):
             self._mask = group.rows.obs.get(MASK_KEY)
@@ -165,6 +168,7 @@ class _RandomGroupActor(GroupActor):
         if isinstance(self._space, spaces.Box):
             return noise  # it is the action already
         choices = allowed_choices(self._space, noise, self._mask)
+        # Choices are counted from 0; a Discrete space may begin elsewhere.
         if isinstance(self._space, spaces.Discrete):
             return choices + self._space.start
         return choices
@@ -182,12 +186,14 @@ class ShadowMemory:
     reads: Actor
 
     def for_group(self, manager: ParallelEnvManager, group: SlotGroup) -> GroupActor:
+        # Noise of the right shape for the memory's actor, drawn apart from every stream of the run.
         ignored_noise = self.reads.draw_noise(np.random.default_rng(0), group.size)
         return _ShadowGroupActor(
             self.acts.for_group(manager, group), self.reads.for_group(manager, group), ignored_noise
         )
 
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[Any]:
+        # The same draws as without a shadow: storing states changes no trial.
         return self.acts.draw_noise(rng, num_rows)
 
 

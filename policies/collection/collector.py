@@ -58,8 +58,9 @@ class LocalCollector:
         task = partial(self.context.tasks.of_trial, self.context.family, config.seed, phase)
         plan = WavePlan(config.seed, phase, first, most, task, budget)
 
-        # 3. Play them, each to its end.
+        # 3. Play them, each to its end. The buffer gets a trial only when the whole wave is complete.
         result = run_wave(self.env, self._actor(), plan, sink=self.sink, watch=self.watch, tick=self.tick)
+        # 4. Single trials may be given up after faults. With none left, something is wrong in general.
         if result.dropped.all():
             raise WorkerError(
                 f"All {len(result.dropped)} trials of a collection were given up after faults: "
@@ -68,6 +69,7 @@ class LocalCollector:
         return result
 
     def _actor(self) -> Actor:
+        # On the run's own device; a copy of the agent may be passed, which is as old as it has to be.
         agent = AgentActor(self.agent, self.context.device)
         if not self.random_actions:
             return agent
@@ -92,9 +94,14 @@ def account_for(
     On-policy the normaliser learns from a wave only after its update (policies/run/updates.py), apart from
     the random pool, which has no update.
     """
+    # 1. The counters decide what the run does next, and how the next trials are numbered.
     progress.counters.count(result, warmup=warmup)
+
+    # 2. Without trials, or without a normaliser, there is nothing to learn.
     if not len(result.dropped) or parts.agent.normaliser is None:
         return
+
+    # 3. Running means and deviations take in each row once, in the order of the trials' numbers.
     if warmup or not context.needs.on_policy:
         rows = parts.buffer.whole(first, parts.buffer.num_added)
         parts.agent.update_normaliser(rows, context.config.algorithm.discount)

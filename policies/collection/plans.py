@@ -36,10 +36,13 @@ class WavePlan:
     @classmethod
     def of_tasks(cls, root: int, phase: Phase, first: int, tasks: NDArray[np.float64]) -> WavePlan:
         """A plan that plays each of these tasks [n, task_dim] once, in their order."""
+        # The number of a trial keys its randomness; its place in the list is counted from the first.
         return cls(root, phase, first, len(tasks), lambda number: tasks[number - first])
 
     def start(self, index: int) -> Start:
         """The task and the seed of the wave's trial `index`, counted from 0."""
+        # Three streams belong to a trial: its task, its environment and its actions. None of them moves when
+        # another one draws more or less.
         number = self.first + index
         return Start(self.task(number), trial_seed(self.root, self.phase, number))
 

@@ -56,6 +56,7 @@ class WaveResult:
 
     def of_first(self, trials: int) -> WaveResult:
         """The result of the first trials alone, without returns for those that were given up."""
+        # A return that breaks off half-way must not enter any mean unnoticed.
         self.returns[self.dropped] = np.nan
         return WaveResult(
             self.env_steps,
@@ -162,6 +163,8 @@ class _Wave:
         self.rows_of_trial = np.zeros(plan.most, np.int64)
         """[most] rows of each trial that has ended; 0 before, and where one was given up."""
         self.result = WaveResult.empty(plan.most, manager.episodes_per_trial)
+
+        # Each group has its own hidden states, and acts in batches of its own size.
         self._runs = [_GroupRun(self, manager, group) for group in manager.groups]
 
     def begin(self) -> list[_GroupRun]:
@@ -202,12 +205,15 @@ class _GroupRun:
         self._return = np.zeros(group.size)
         self._length = np.zeros(group.size, np.int64)
         self._succeeded = np.zeros(group.size, np.bool_)
+
+        # An episode succeeds when the family's `success` info is positive in any of its rows.
         self._success_column = None
         if manager.spec.success:
             self._success_column = manager.spec.info_names.index(manager.spec.success)
 
     def begin(self) -> bool:
         """Start the first trials; whether there are any."""
+        # All slots are free: the first gets the first trial, and so on.
         starts = self._next_starts(self._slots)
         if starts:
             no_actions = np.zeros_like(self.group.rows.prev_action)  # none of the slots has a row yet
@@ -274,6 +280,7 @@ class _GroupRun:
     def _record_episodes(self, slots: NDArray[np.int64]) -> None:
         """Write the episodes that have ended in these slots into the result."""
         result, episodes = self._wave.result, (self.trial[slots], self.group.episode[slots])
+        # The clock of the group still stands at the episode that has just ended.
         result.returns[episodes] = self._return[slots]
         result.lengths[episodes] = self._length[slots]
         result.successes[episodes] = self._succeeded[slots]
@@ -296,6 +303,7 @@ class _GroupRun:
         # Before row 0 every state is the initial one, which needs no store.
         due = slots[(self.time[slots] % sink.state_every == 0) & (self.time[slots] > 0)]
         if len(due):
+            # Select on the device first: only the states that are stored are copied from there.
             stored = {
                 name: leaf[torch.from_numpy(due).to(leaf.device)].cpu().numpy()
                 for name, leaf in state.items()
@@ -304,6 +312,7 @@ class _GroupRun:
 
     def _next_starts(self, free: NDArray[np.int64]) -> dict[int, Start]:
         """The next trials by slot: one for each free slot, as far as there are trials."""
+        # Free slots are filled in their order, so which slot plays which trial follows from the rounds alone.
         starts = {}
         self._reset_sums(free)  # where a trial was given up, its episode never ended
         for slot, (trial, start, noise) in zip(free.tolist(), self._wave.take(len(free)), strict=False):

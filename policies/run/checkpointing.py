@@ -60,10 +60,12 @@ class RunCheckpoints:
 
         A save that fails is a warning, since another one follows; if the `last` one fails, it is an error.
         """
+        # 1. A second save of the same moment would push out an older checkpoint for nothing.
         self.claim()
         now, counters, buffer = self._moment(), self._progress.counters, self._parts.buffer
         if now == self._saved_at:
             return
+        # 2. The facts are small and become JSON: random streams, counters, and which trials are stored.
         segments = self._cut_segments()
         own_facts = {
             "sampling": self._sampling.bit_generator.state,
@@ -72,6 +74,7 @@ class RunCheckpoints:
             "segments": segments,
             "counters": counters.state_dict(),
         }
+        # 3. The store writes all of it or nothing. Segments that are on the disk are not written again.
         try:
             self._store.save(
                 counters.env_steps,
@@ -104,6 +107,7 @@ class RunCheckpoints:
         They count as written only once they have been: a segment that failed to be written may be overwritten
         in part before the next try.
         """
+        # The ring overwrites the oldest trials, perhaps some that were never written.
         oldest, segments = self._parts.buffer.oldest, list(self._segments)
         written = segments[-1][1] if segments else 0
         first = max(written, oldest)

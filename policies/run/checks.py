@@ -38,6 +38,8 @@ def fitted_memory(config: Config, family: TaskFamily) -> MemoryConfig:
     """The options of the memory with room for the longest trial; too little room is refused."""
     if config.agent.arch is Arch.Markov:
         return config.memory  # no part of this agent reads it
+    # Evaluation may have longer trials than training. A recurrence fits any length; a transformer has as
+    # many positions as rows.
     env = family.config
     episodes = max(env.max_rollouts_per_task, config.evaluation.episodes_per_trial or 0)
     try:
@@ -47,12 +49,14 @@ def fitted_memory(config: Config, family: TaskFamily) -> MemoryConfig:
 
 
 def _check_spaces(config: Config, family: TaskFamily) -> None:
+    # The agent must have an encoder for the observation, and a head for the action.
     obs_space, action_space = row_layout(config, family.spec).obs_space, family.spec.action_space
     try:
         kind = check_spaces(obs_space, action_space).kind
         check_decodable(config.agent.task_inference, obs_space)
     except ValueError as error:
         raise OptionError(f"env={config.env.family}: {error}") from error
+    # The algorithm must be able to learn such actions; otherwise name those that can.
     if kind not in ALGORITHMS[config.algorithm.name].serves:
         able = [f"algorithm={name}" for name, other in ALGORITHMS.items() if kind in other.serves]
         raise OptionError(
@@ -62,10 +66,12 @@ def _check_spaces(config: Config, family: TaskFamily) -> None:
 
 
 def _check_room(config: Config, sizes: RunSizes) -> None:
+    # With overlap there is one more buffer, which holds the wave that is being collected.
     needed, free = Replay.bytes_needed(**sizes.buffer_shape), available_memory()
     if config.learner.overlap is Overlap.bounded:
         needed += Replay.bytes_needed(**sizes.wave_shape)
     if needed > MEMORY_SHARE * free:
+        # Name the option that asks for the most room: lowering any other one would not help.
         trials = sizes.trials_to_hold
         raise OptionError(
             f"The replay needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB of memory are free: "

@@ -23,9 +23,9 @@ FORMAT = 2
 RECORD = "config.yaml"
 """The file of a run folder that holds its config."""
 TASKS = "tasks.json"
-"""The file in it that lists the tasks."""
+"""The file of a run folder that lists the tasks."""
 CHECKPOINTS = "checkpoints"
-"""The folder in it that holds what the run goes on from."""
+"""The folder in a run folder with the checkpoints, from which the run can go on."""
 
 
 class DeviceName(Enum):
@@ -57,7 +57,14 @@ POOL_TEACHES = OnlyIf(
 
 @dataclass
 class TrainConfig:
-    """How long, and in which rhythm, to collect and to learn."""
+    """How long, and in which rhythm, to collect and to learn.
+
+    With `num_env_steps_per_iter` an iteration starts no trial any more once it has taken so many env steps,
+    and those that run then run to their end. It starts at least one trial for every slot, and has room for
+    trials of a tenth of the longest length k * H. An on-policy algorithm makes one update per iteration,
+    and from the random pool it learns only how to normalise. With `replay_device=auto` batches are gathered
+    on the training device where the copy takes at most half of the free memory of CUDA; they are the same.
+    """
 
     n_env_steps_total: int = option(1_000_000, "env steps of the whole run, the random pool included", low=1)
     num_rollouts_per_iter: int = option(
@@ -65,32 +72,30 @@ class TrainConfig:
     )
     num_env_steps_per_iter: int | None = option(
         None,
-        "env steps to collect in an iteration: once they are taken no trial starts, and those that run end (at least a trial for every slot; fewer "
-        "steps where trials are shorter than a tenth of k H); null: on-policy num_slots k H, off-policy num_rollouts_per_iter trials instead",
+        "env steps in an iteration; null: on-policy num_slots * k * H, off-policy trials instead",
         low=1,
     )
     num_init_rollouts_pool: int = option(
         100,
-        "trials of random actions before the first update; an on-policy algorithm learns no more from them than how to normalise",
+        "trials of random actions before the first update",
         low=0,
         only_if=POOL_TEACHES,
     )
     updates_per_step: float = option(
         0.02,
-        "gradient updates per env step collected; an on-policy algorithm updates once in an iteration",
+        "gradient updates per env step collected (off-policy)",
         low=0,
         only_if=OFF_POLICY,
     )
     buffer_size: int = option(
         1_000_000,
-        "capacity of an off-policy algorithm's replay: as many trials as have so many env steps at full length; of short ones, fewer steps",
+        "capacity of the replay in env steps, counted as trials of full length (off-policy)",
         low=1,
         only_if=OFF_POLICY,
     )
     replay_device: ReplayDevice = option(
         ReplayDevice.auto,
-        "where batches are gathered: host, or an image of the replay on the training device; auto takes that where it fits into half of what "
-        "CUDA has free; the batches are the same",
+        "where batches are gathered: host, or device, from a copy of the replay",
         only_if=OFF_POLICY,
     )
 
@@ -107,13 +112,13 @@ class EvaluationConfig:
     stochastic: bool = option(False, "evaluate with sampled actions too")
     films: int = option(
         0,
-        "trials of the test list to draw at the end of a run, or with evaluate=: film_1.gif, film_2.gif, ... in its folder",
+        "trials of the test list to draw at the end: film_1.gif, film_2.gif, ... in the run folder",
         low=0,
     )
 
 
 class Overlap(Enum):
-    """Whether updates and collection take turns, or go side by side."""
+    """Whether updates and collection take turns, or updates are made while a wave is collected."""
 
     none = "none"
     bounded = "bounded"
@@ -121,17 +126,24 @@ class Overlap(Enum):
 
 @dataclass
 class LearnerConfig:
-    """How updates and collection share the machine."""
+    """How updates and collection share the machine.
+
+    With `overlap=bounded` a wave is collected by the agent as it was before the updates beside it.
+    """
 
     overlap: Overlap = option(
         Overlap.none,
-        "bounded: the updates that a wave earned are made while the next is collected, by the agent as it was before them",
+        "bounded: the updates that a wave earned are made while the next one is collected",
     )
 
 
 @dataclass
 class Config:
-    """Everything that defines a run."""
+    """Everything that defines a run.
+
+    `num_slots` and `num_groups` are part of the experiment: other values give other data. The number of
+    workers changes nothing but the speed.
+    """
 
     env: EnvConfig
     agent: AgentConfig
@@ -144,17 +156,17 @@ class Config:
     wandb: WandbConfig
     num_parallel_workers: int | None = option(
         None,
-        "worker processes (threads with backend=thread); 1 with backend=auto mostly means stepping in this process; null: the backend decides",
+        "worker processes, or threads with backend=thread; null: the backend decides",
         low=1,
     )
     num_slots: int | None = option(
         None,
-        "N, environments stepped together, part of the experiment; null: 64, or off-policy num_rollouts_per_iter if that is less",
+        "N, environments stepped together; null: 64, or off-policy num_rollouts_per_iter if less",
         low=1,
     )
     num_groups: int = option(
         1,
-        "2: half of the slots step while the others' actions are computed; part of the experiment, as N is",
+        "2: half of the slots step while the others' actions are computed",
         low=1,
         high=4,
     )
@@ -172,20 +184,20 @@ def plain(value: Any) -> Any:
     if isinstance(value, Config):
         return plain(asdict(value))
     if isinstance(value, dict):
-        return {key: plain(one) for key, one in value.items()}
+        return {key: plain(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [plain(one) for one in value]
+        return [plain(part) for part in value]
     return value.name if isinstance(value, Enum) else value
 
 
 def holds_a_run(run_dir: Path) -> str:
-    """Why nothing else may be written there, as a sentence."""
+    """The sentence that says why nothing else may be written there."""
     return f"{run_dir} holds a run, which a new one would overwrite: resume={run_dir} goes on with it."
 
 
 def save(config: Config, run_dir: Path) -> None:
-    """Record a run's config in its folder, with the number of its format; a crash leaves the old or the new."""
+    """Record a run's config in its folder, with the number of its format."""
     partial = run_dir / f".{RECORD}.{os.getpid()}"
     settings = {"format": FORMAT} | plain(config)
     partial.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
-    partial.replace(run_dir / RECORD)
+    partial.replace(run_dir / RECORD)  # a crash leaves the old record or the new one, never half of one

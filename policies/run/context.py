@@ -88,7 +88,7 @@ class LearningParts:
 
 
 class RunEnvironments:
-    """Up to three managers with as many slots: a parallel and a sequential one to train in, one to evaluate."""
+    """Managers with as many slots: a parallel and a sequential one to train in, and one to evaluate in."""
 
     def __init__(self, context: RunContext, backend: BackendConfig, num_workers: int) -> None:
         self._context, self._backend, self.num_workers = context, backend, num_workers
@@ -114,6 +114,8 @@ class RunEnvironments:
     def _manager(
         self, backend: BackendConfig, num_workers: int, episodes: int | None = None
     ) -> ParallelEnvManager:
+        # N, groups and seed are those of the experiment; backend and workers change nothing of the data. The
+        # flag of a new episode belongs to what the agent sees, so evaluation has it as training does.
         config = self._context.config
         return ParallelEnvManager(
             self._context.family,

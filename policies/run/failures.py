@@ -36,6 +36,7 @@ def write_error(run_dir: Path) -> Path | None:
 
     Returns the file, or None where it cannot be written, since the disk may be what has failed.
     """
+    # Appended: a run that is resumed may fail again, and both tracebacks may be needed.
     path = run_dir / ERRORS
     try:
         with path.open("a", encoding="utf-8") as file:

@@ -111,6 +111,7 @@ class _Camera(Sink):
         extras: object,
     ) -> None:
         """Draw the row of the one slot, if it is its turn; starts and ends of episodes are always drawn."""
+        # The first row of a trial: the film of the one before it is complete.
         if rows.trial_start[0]:
             self._develop()
         self._return += float(rows.reward[0])
@@ -148,6 +149,7 @@ class _Camera(Sink):
             return
         self.films.append(self._folder / f"film_{len(self.films) + 1}.gif")
         first, *others = pictures
+        # Long trials are shown faster, within what a viewer can follow.
         pace_ms = int(1000 * min(max(SECONDS / len(pictures), 0.04), 0.2))
         durations = [pace_ms] * len(others) + [10 * pace_ms]  # the last picture stays
 

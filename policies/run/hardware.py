@@ -36,6 +36,8 @@ def prepare_torch(config: Config) -> str:
         torch.backends.cudnn.benchmark = False
     # Switched off, too: an earlier job of the same sweep may have switched it on in this process.
     torch.use_deterministic_algorithms(config.deterministic)
+
+    # An accelerator is taken where there is one.
     if config.device is not DeviceName.auto:
         return config.device.value
     if torch.cuda.is_available():
@@ -47,6 +49,7 @@ def prepare_torch(config: Config) -> str:
 
 def pick_backend(config: Config, family: TaskFamily, agent: Agent, device: str) -> BackendChoice:
     """The backend and the number of workers, as given; what is not given follows from a short measurement."""
+    # Blank rows of one group of slots, and their noise: as large as those that the run will have.
     num_slots = slots_of(config) // config.num_groups
     rows = row_layout(config, family.spec).allocate(num_slots)
     others = (rows.reward.astype(np.float32), rows.prev_action, rows.episode_start, rows.trial_start)
@@ -76,6 +79,7 @@ def sequential_backend(config: BackendConfig) -> BackendConfig:
 
 def most_workers(config: Config) -> int:
     """The most worker processes that a run may start for one manager."""
+    # What is given is obeyed; otherwise processes are at most one for each core.
     if config.num_parallel_workers is not None:
         return config.num_parallel_workers
     if config.backend.name in ("serial", "asyncio", "thread"):
@@ -85,6 +89,7 @@ def most_workers(config: Config) -> int:
 
 def copies_to_device(config: Config, sizes: RunSizes, device: str) -> bool:
     """Whether the buffer has a copy on the device that trains; a copy that does not fit is refused."""
+    # On a CPU the buffer is where the agent is, and a rollout is read once: a copy would gain nothing.
     asked = config.train.replay_device
     if device == "cpu" or needs_of(config).on_policy or asked is ReplayDevice.host:
         return False

@@ -43,6 +43,7 @@ class NanGuard:
     def watch(self, number: int, batch: Batch, metrics: dict[str, Tensor]) -> None:
         """Update `number`, counted from 0, has been made of this batch; the one before it is checked."""
         self.check_last()
+        # One number for all metrics, still on the device: reading it here would make the host wait.
         largest = torch.stack([value.detach().float() for value in metrics.values()]).abs().max()
         self._unchecked = _Unchecked(number, batch, metrics, largest)
 
@@ -54,8 +55,11 @@ class NanGuard:
 
     def _explain(self, update: _Unchecked) -> str:
         """One sentence: which metric, in which update, and whether its batch is the cause."""
+        # The first metric that is wrong, since a NaN soon reaches all of them.
         values = {name: float(value) for name, value in update.metrics.items()}
         name = next(name for name, value in values.items() if not abs(value) <= LARGEST)
+
+        # A batch that is not finite comes from the environment; otherwise the learning itself has failed.
         tensors = _tensors_of(update.batch)
         spoilt = [
             key for key, part in tensors.items() if part.is_floating_point() and not part.isfinite().all()

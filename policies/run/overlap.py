@@ -62,6 +62,7 @@ class OverlappedCollector:
         self._context, self._parts, self._progress = context, parts, progress
         self._updater, self._watch, self._tick = updater, watch, tick
         self._wave = RolloutBuffer(**context.sizes.wave_shape)
+        # The copy needs no gradients: it acts only.
         self._copy = deepcopy(parts.agent).requires_grad_(False)
         self._collector = LocalCollector(context, progress, env, self._copy, self._wave, watch, self._stops)
         self._updates: Future[None] = Future()
@@ -112,10 +113,12 @@ class OverlappedCollector:
 
     def _make_updates(self, over: Event) -> None:
         torch.get_num_threads()  # a new thread takes over torch's number of threads when it first asks for it
+        # A stopwatch of their own: the run's counts the laps of the thread that collects.
         self._updater.make_due(Stopwatch(), over.is_set)
         self._updater.check_last()
 
     def _stops(self, wave: WaveResult) -> bool:
         """Whether the wave is to stop: it was asked to, or the updates have failed."""
+        # A failure there must not wait for the end of the wave, which may take minutes.
         failed = self._updates.done() and self._updates.exception() is not None
         return self._tick(wave) or failed

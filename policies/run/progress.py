@@ -54,6 +54,7 @@ class Counters:
 
     def count(self, result: WaveResult, *, warmup: bool) -> None:
         """Add a wave; `warmup` says that it is the random pool."""
+        # Trials that were given up count too: their numbers are taken, and their env steps were made.
         trials, episodes = result.returns.shape
         self.env_steps += result.env_steps
         self.episodes += trials * episodes

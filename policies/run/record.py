@@ -90,6 +90,7 @@ class RunRecord:
             self._profile.enable()
 
     def _start_wandb(self, folder: Path) -> WandbRun:
+        # Seeds of one experiment share a group; a resumed run goes on in the run that it had there.
         config = self._config
         group = group_of(config)
         return WandbRun.start(
@@ -103,6 +104,7 @@ class RunRecord:
         )
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
+        # The display ends first: what else is printed must not be painted over.
         self._console.__exit__(None, None, None)
         if self._logger is not None:
             self._logger.close()
@@ -124,6 +126,7 @@ class RunRecord:
 
     def _spent(self) -> dict[str, float]:
         """The run's seconds and faults so far, those before a resume included."""
+        # Those of this process, and those of the processes before it, from the checkpoint.
         faults = [env.faults for env in self._environments.made]
         own = {
             "seconds": self._watch.total,
@@ -175,11 +178,14 @@ class RunRecord:
 
     def write_line(self, metrics: dict[str, Any]) -> None:
         """Write one line of metrics at the end of an iteration."""
+        # An evaluation changes what the display and the end of the run show.
         evaluated = curves_of(metrics)
         if evaluated:
             spec = self._context.family.spec
             self._evaluation, self._table = evaluated, evaluation_table(metrics, spec)
             self.final_return = evaluated[held_out_name(spec)][-1]
+
+        # The line itself: metrics that repeat exactly, and then those that do not.
         if self._logger is not None:
             self._logger.log(self._progress.counters.env_steps, {**metrics, **self._measured()})
         if evaluated:
@@ -211,10 +217,14 @@ class RunRecord:
             text = io.StringIO()
             pstats.Stats(self._profile, stream=text).sort_stats("tottime").print_stats(25)
             self._console.message(text.getvalue())
+
+        # A run can end before its first update, and its user should know why.
         if not self._progress.counters.updates and not stopped:
             self._console.message(f"Nothing was learned: {self._why_nothing()}.")
         if self._folder is None:
             return
+
+        # The last evaluation, the picture, and the places of all that was written.
         if self._wandb is not None:
             self._wandb.summary({f"final/{name}": values for name, values in self._evaluation.items()})
         lines = [self._table] if self._table else []
@@ -263,6 +273,7 @@ def save_settings(context: RunContext) -> None:
 
 def group_of(config: Config) -> str:
     """One name for all seeds of one experiment: a digest of every option that changes what is learned."""
+    # What is left defines the experiment; sorted, so that the order of options does not matter.
     settings = plain(config)
     for name in UNLEARNED:
         del settings[name]
@@ -283,6 +294,7 @@ def headline(context: RunContext, environments: RunEnvironments) -> str:
 
 def draw_curves(context: RunContext, folder: Path) -> bool:
     """Draw return by episode index over training, from the metrics; False where nothing was evaluated."""
+    # The file is the truth: a resumed run draws the lines of the processes before it, too.
     spec = context.family.spec
     name = held_out_name(spec)
     steps: list[int] = []

@@ -72,9 +72,12 @@ class RunSizes:
             wave_trials = num_slots + math.ceil(budget / (SHORTEST * longest))
             named = "train.num_env_steps_per_iter or num_slots"
 
+        # On-policy the buffer holds one wave (or the random pool), off-policy as many as it may.
         to_hold = {named: wave_trials, "train.num_init_rollouts_pool": train.num_init_rollouts_pool}
         if not needs.on_policy:
             to_hold["train.buffer_size (env steps)"] = train.buffer_size // longest
+
+        # Hidden states are stored only for algorithms whose windows start from them.
         states = None
         if needs.state_every:
             states = state_leaves(MEMORIES[config.memory.name], config.memory)

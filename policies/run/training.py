@@ -69,6 +69,7 @@ class TrainingLoop:
 
     def run(self) -> None:
         """Train until the env steps are taken, or the run is asked to stop."""
+        # Each stage ends by setting the next one, so a checkpoint knows where to go on.
         stages = {
             Stage.random_pool: self._fill_pool,
             Stage.collect: self._collect,
@@ -121,6 +122,7 @@ class TrainingLoop:
 
     def _add_to_line(self, prefix: str, result: WaveResult) -> None:
         """Add the means over a wave to the line of metrics, without trials that were given up."""
+        # Trials that were given up are counted, and no mean is taken over their parts.
         line, whole = self._progress.counters.record, ~result.dropped
         if not whole.all():
             line[f"{prefix}/dropped_trials"] = int(result.dropped.sum())
@@ -138,6 +140,7 @@ class TrainingLoop:
         if self._needs.on_policy:
             counters.updates_due = 1
             return
+        # The fraction is carried over: in the long run there are exactly updates_per_step per env step.
         counters.update_credit += env_steps * self._config.train.updates_per_step
         counters.updates_due = int(counters.update_credit)
         counters.update_credit -= counters.updates_due
@@ -150,6 +153,7 @@ class TrainingLoop:
     def _conclude(self) -> None:
         """Evaluate if it is time, write the iteration's line, and save if it is time."""
         progress, counters = self._progress, self._progress.counters
+        # There is always an evaluation at the end.
         if counters.env_steps >= counters.next_evaluation or self._is_over:
             counters.record |= self._actions.evaluate()
             counters.next_evaluation = _next_multiple(counters.env_steps, self._config.evaluation.every)

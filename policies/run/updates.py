@@ -50,6 +50,7 @@ class Updater:
 
     def make_due(self, watch: Stopwatch, stops: Callable[[], bool]) -> bool:
         """Make the updates that are due; False where `stops()` was true before one of them."""
+        # It may stop before every update: a resume makes the others.
         progress, counters = self._progress, self._progress.counters
         while counters.updates_due:
             if stops():

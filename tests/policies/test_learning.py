@@ -41,8 +41,9 @@ class Gate:
     quick: bool = False
 
 
-T_MAZE = "env=TMazePassive env.length=12 algorithm.temperature=0.01 train.updates_per_step=0.1 train.n_env_steps_total=30000"
-T_MAZE_DQN = "env=TMazePassive env.length=12 algorithm=DQN memory=LSTM train.updates_per_step=0.1 train.n_env_steps_total=40000"
+T_MAZE_12 = "env=TMazePassive env.length=12 train.updates_per_step=0.1"
+T_MAZE = f"{T_MAZE_12} algorithm.temperature=0.01 train.n_env_steps_total=30000"
+T_MAZE_DQN = f"{T_MAZE_12} algorithm=DQN memory=LSTM train.n_env_steps_total=40000"
 T_MAZE_100 = "experiment=t_maze_100_ppo"
 GRID_DQN = "env=GridNavi algorithm=DQN train.n_env_steps_total=75000"
 DENSE = "env=PointRobot env.reward=dense algorithm.discount=0.9"

@@ -1,4 +1,4 @@
-"""Actors: windows that start from a stored state are read as they were acted on; storing changes nothing else."""
+"""Actors: windows from a stored state are read as they were acted on; storing changes nothing else."""
 
 from __future__ import annotations
 

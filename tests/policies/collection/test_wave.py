@@ -1,4 +1,4 @@
-"""The wave loop: exactly the trials that were started, keyed by their numbers, in one batched act per round."""
+"""The wave loop: exactly the trials that were started, keyed by their numbers, in one batch per round."""
 
 from __future__ import annotations
 
