@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.drawings import DRAWINGS, FOLDER
-from benchmarks.pages import GENERATED, ROOT, page
+from benchmarks.pages.drawings import DRAWINGS, FOLDER
+from benchmarks.pages.generated import GENERATED, ROOT, page
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -16,7 +16,7 @@ def test_a_generated_page_is_current(name: str) -> None:
 
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_a_picture_is_current(name: str) -> None:
-    """If this fails: python -m benchmarks.drawings."""
+    """If this fails: python -m benchmarks.pages."""
     assert (FOLDER / f"{name}.svg").read_text(encoding="utf-8") == DRAWINGS[name]().text()
 
 

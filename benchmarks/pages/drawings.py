@@ -1,7 +1,4 @@
-"""The pictures of the pages, drawn from what they show.
-
-python -m benchmarks.drawings     write docs/pictures/*.svg anew
-"""
+"""The pictures of the pages, drawn as what they show."""
 
 from __future__ import annotations
 
@@ -10,10 +7,10 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks.parts.svg import FAINT, INK, Drawing
+from benchmarks.pages.svg import FAINT, INK, Drawing
 from policies.agents.base import AgentConfig
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "pictures"
 
 
@@ -294,14 +291,3 @@ DRAWINGS: dict[str, Callable[[], Drawing]] = {
     "agent": draw_agent,
 }
 """Each picture by the name of its file."""
-
-
-def main() -> None:
-    """Write the pictures."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, draw in DRAWINGS.items():
-        (FOLDER / f"{name}.svg").write_text(draw().text(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,1 @@
+"""What is generated for the pages of docs/: lists of options and environments, and pictures."""
