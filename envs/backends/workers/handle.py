@@ -18,6 +18,7 @@ import signal
 import time
 from collections import deque
 from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
 import numpy as np
@@ -184,7 +185,7 @@ class WorkerHandle:
                 if self.fault is None:
                     self._accept(token, status, body)
         except EOFError:
-            self.mark_lost(self._describe_end())
+            self.mark_lost(_describe_end(self._child.process))
         except MalformedMessage:
             # Raised by the checks of messages.py, answers.py and transport.py only, so that an error of our
             # own code while it stores an answer is never blamed on the worker.
@@ -232,7 +233,7 @@ class WorkerHandle:
             before = self.answered, self.stale
             self.read_replies()
             if (self.answered, self.stale) == before and self.fault is None:
-                self.mark_lost(self._describe_end())
+                self.mark_lost(_describe_end(self._child.process))
 
     def check_alive(self) -> None:
         """Notice a death that no descriptor shows, since a child of the environment holds copies of them."""
@@ -250,7 +251,7 @@ class WorkerHandle:
 
         A time-out of 0 says that the caller has watched the clock.
         """
-        stack = self._stack_of_hung_worker()
+        stack = _stack_of(self.pid, self._child.replies)
         waited = timeout or round(time.monotonic() - self._waiting_since, 1)
         self.mark_lost(f"gave no answer within {waited:g} s", stack)
 
@@ -299,37 +300,38 @@ class WorkerHandle:
         self.child = None
         return True
 
-    def _stack_of_hung_worker(self) -> str:
-        """Return the stack of a worker that does not answer, as text (isolation.py has it write that)."""
-        try:
-            os.kill(self.pid, signal.SIGUSR1)
-        except ProcessLookupError:
-            return ""
-        text, poll = b"", select.poll()
-        poll.register(self._child.replies, select.POLLIN)
-        while len(text) < TEXT_LIMIT and poll.poll(STACK_WAIT_MS):  # the stack comes line by line
-            more = os.read(self._child.replies, CHUNK)
-            if not more:
-                break
-            text += more
-        _, found, stack = text.partition(b"Stack (most recent call first):\n")
-        where = f"It was stopped here (most recent call first):\n{stack.decode(errors='replace')}"
-        return where if found else ""
 
-    def _describe_end(self) -> str:
-        """Return how the process ended: its exit code, its signal, or that it only closed its pipes."""
-        process = self._child.process
-        if process.exitcode is None:
-            process.join(EXIT_WAIT_S)
-        if process.exitcode is None:
-            return "was lost: its worker process closed its pipes"
-        if process.exitcode >= 0:
-            return f"was lost: its worker process exited with code {process.exitcode}"
-        number = -process.exitcode
-        name = {known.value: known.name for known in signal.Signals}.get(number, "a real-time signal")
-        if name == "SIGKILL":
-            name += "; out of memory?"
-        return f"was lost: its worker process was killed by signal {number} ({name})"
+def _stack_of(pid: int, replies: int) -> str:
+    """Return the stack of a worker that does not answer, as text (isolation.py has it write that)."""
+    try:
+        os.kill(pid, signal.SIGUSR1)
+    except ProcessLookupError:
+        return ""
+    text, poll = b"", select.poll()
+    poll.register(replies, select.POLLIN)
+    while len(text) < TEXT_LIMIT and poll.poll(STACK_WAIT_MS):  # the stack comes line by line
+        more = os.read(replies, CHUNK)
+        if not more:
+            break
+        text += more
+    _, found, stack = text.partition(b"Stack (most recent call first):\n")
+    where = f"It was stopped here (most recent call first):\n{stack.decode(errors='replace')}"
+    return where if found else ""
+
+
+def _describe_end(process: BaseProcess) -> str:
+    """Return how a process ended: its exit code, its signal, or that it only closed its pipes."""
+    if process.exitcode is None:
+        process.join(EXIT_WAIT_S)
+    if process.exitcode is None:
+        return "was lost: its worker process closed its pipes"
+    if process.exitcode >= 0:
+        return f"was lost: its worker process exited with code {process.exitcode}"
+    number = -process.exitcode
+    name = {known.value: known.name for known in signal.Signals}.get(number, "a real-time signal")
+    if name == "SIGKILL":
+        name += "; out of memory?"
+    return f"was lost: its worker process was killed by signal {number} ({name})"
 
 
 def slot_numbers(slots: Slots) -> tuple[int, ...]:

@@ -185,26 +185,19 @@ class ProcessBackend(Backend):
             self._sequence = sequence = self._sequence + 1
             self._sequence_of_segment[part.number] = sequence
             self._sequence_of_slot[part.whole or slots[part.among]] = sequence
-            if part.whole is not None and not (any_reset and resets[part.among].any()):
-                self._post_steps(part, part.whole, sequence)
-            else:
-                self._post_steps_and_resets(part, slots[part.among], resets[part.among], commands, sequence)
-
-    def _post_steps(self, part: PostedPart, whole: slice, sequence: int) -> None:
-        """Post the usual request: step a whole segment."""
-        actions = self._transport.enclose(whole)
-        timeout = self._config.call_timeout_s
-        part.worker.send(sequence, MessageKind.STEP, part.worker_segment, whole, actions, timeout)
+            whole = part.whole
+            if whole is None or (any_reset and resets[part.among].any()):
+                self._post_steps_and_resets(part, slots[part.among], commands, sequence)
+                continue
+            # The usual request: step a whole segment.
+            actions, timeout = self._transport.enclose(whole), self._config.call_timeout_s
+            part.worker.send(sequence, MessageKind.STEP, part.worker_segment, whole, actions, timeout)
 
     def _post_steps_and_resets(
-        self,
-        part: PostedPart,
-        slots: NDArray[np.int64],
-        resets: NDArray[np.bool_],
-        commands: Commands,
-        sequence: int,
+        self, part: PostedPart, slots: NDArray[np.int64], commands: Commands, sequence: int
     ) -> None:
         """Post a request that names its slots: first those to step, then those to reset."""
+        resets = commands.reset[slots]
         step_slots, reset_slots = slots[~resets], slots[resets]
         ordered = np.concatenate([step_slots, reset_slots])
         actions = self._transport.enclose(step_slots) if len(step_slots) else b""
@@ -245,7 +238,7 @@ class ProcessBackend(Backend):
                 self._await(part.worker, sequence, timeout)
             ready = slots
         if any(part.worker.fault is not None for part in parts):
-            return slots[self._are_ready(slots, parts)], self._report_faults(slots, parts)
+            return slots[self._are_ready(slots, parts)], _report_faults(slots, parts)
         return ready, []
 
     def _await(self, worker: WorkerHandle, sequence: int, timeout: float) -> None:
@@ -258,16 +251,7 @@ class ProcessBackend(Backend):
             deadline = worker.deadline(timeout)
             if worker.wait_for_reply(min(CHECK_ALIVE_MS, milliseconds_until(deadline))):
                 continue
-            self._check_silent(worker, deadline, timeout)
-
-    def _check_silent(self, worker: WorkerHandle, deadline: float, timeout: float) -> None:
-        """Notice that a silent worker is dead, or end it when it is late."""
-        worker.check_alive()
-        if worker.fault is not None or time.monotonic() < deadline:
-            return
-        # A long reply comes in pieces: a worker that is still writing is not late.
-        if not worker.wait_for_reply(CHECK_ALIVE_MS):
-            worker.time_out(timeout)
+            _check_silent(worker, deadline, timeout)
 
     def _await_some(
         self, slots: NDArray[np.int64], parts: Sequence[PostedPart], min_ready: int, timeout: float
@@ -277,7 +261,7 @@ class ProcessBackend(Backend):
         patience_ms = 0
         while True:
             self._check_open()
-            self._read_ready(workers, patience_ms)
+            _read_ready(workers, patience_ms)
             ready = self._are_ready(slots, parts)
             if any(worker.fault is not None for worker in workers) or np.count_nonzero(ready) >= min_ready:
                 return
@@ -285,21 +269,7 @@ class ProcessBackend(Backend):
             first_deadline = min(worker.deadline(timeout) for worker in late)
             patience_ms = min(CHECK_ALIVE_MS, milliseconds_until(first_deadline))
             for worker in late:
-                self._check_silent(worker, worker.deadline(timeout), timeout)
-
-    def _read_ready(self, workers: Sequence[WorkerHandle], patience_ms: int) -> None:
-        """Wait for a sign of any of these workers, and read from all that gave one."""
-        poll, worker_of = select.poll(), dict[int, WorkerHandle]()
-        for worker in workers:
-            if worker.fault is None and worker.child is not None:
-                for descriptor in (worker.child.replies, worker.child.process.sentinel):
-                    worker_of[descriptor] = worker
-                    poll.register(descriptor, select.POLLIN)
-        # A worker may give two signs, an answer and its end, and is read once.
-        signs = [worker_of[descriptor] for descriptor, _ in poll.poll(patience_ms)]
-        for worker in {worker.number: worker for worker in signs}.values():
-            if worker.fault is None:
-                worker.wait_for_reply(0)
+                _check_silent(worker, worker.deadline(timeout), timeout)
 
     def _are_ready(self, slots: NDArray[np.int64], parts: Sequence[PostedPart]) -> NDArray[np.bool_]:
         """Return which of these posted slots have their rows."""
@@ -309,26 +279,6 @@ class ProcessBackend(Backend):
             if part.worker.fault is None:
                 ready[part.among] = self._sequence_of_slot[slots[part.among]] <= part.worker.answered
         return ready
-
-    def _report_faults(self, slots: NDArray[np.int64], parts: Sequence[PostedPart]) -> list[Fault]:
-        """Return the faults that touch these slots, one for each lost worker."""
-        faults: dict[int, Fault] = {}
-        for worker in {part.worker.number: part.worker for part in parts}.values():
-            fault = worker.fault
-            if fault is None:
-                continue
-            if worker.fault_reported:
-                # Posted without a restore: the same fault again, but of the slots that are asked for now.
-                asked = [slots[part.among].tolist() for part in parts if part.worker is worker]
-                fault = Fault(
-                    tuple(slot for part_slots in asked for slot in part_slots),
-                    f"{fault.sentence} (before, and was not built anew)",
-                    fault.traceback,
-                    worker.slots,
-                )
-            worker.fault_reported = True
-            faults[worker.number] = fault
-        return list(faults.values())
 
     def render(self, slot: int, timeout: float) -> NDArray[np.uint8]:
         self._check_open()
@@ -346,6 +296,52 @@ class ProcessBackend(Backend):
         if isinstance(picture, Fault):
             raise render_error(slot, picture, lost=worker.fault is not None)
         return picture
+
+
+def _check_silent(worker: WorkerHandle, deadline: float, timeout: float) -> None:
+    """Notice that a silent worker is dead, or end it when it is late."""
+    worker.check_alive()
+    if worker.fault is not None or time.monotonic() < deadline:
+        return
+    # A long reply comes in pieces: a worker that is still writing is not late.
+    if not worker.wait_for_reply(CHECK_ALIVE_MS):
+        worker.time_out(timeout)
+
+
+def _read_ready(workers: Sequence[WorkerHandle], patience_ms: int) -> None:
+    """Wait for a sign of any of these workers, and read from all that gave one."""
+    poll, worker_of = select.poll(), dict[int, WorkerHandle]()
+    for worker in workers:
+        if worker.fault is None and worker.child is not None:
+            for descriptor in (worker.child.replies, worker.child.process.sentinel):
+                worker_of[descriptor] = worker
+                poll.register(descriptor, select.POLLIN)
+    # A worker may give two signs, an answer and its end, and is read once.
+    signs = [worker_of[descriptor] for descriptor, _ in poll.poll(patience_ms)]
+    for worker in {worker.number: worker for worker in signs}.values():
+        if worker.fault is None:
+            worker.wait_for_reply(0)
+
+
+def _report_faults(slots: NDArray[np.int64], parts: Sequence[PostedPart]) -> list[Fault]:
+    """Return the faults that touch these slots, one for each lost worker."""
+    faults: list[Fault] = []
+    for worker in {part.worker.number: part.worker for part in parts}.values():
+        fault = worker.fault
+        if fault is None:
+            continue
+        if worker.fault_reported:
+            # Posted without a restore: the same fault again, but of the slots that are asked for now.
+            asked = [slots[part.among].tolist() for part in parts if part.worker is worker]
+            fault = Fault(
+                tuple(slot for part_slots in asked for slot in part_slots),
+                f"{fault.sentence} (before, and was not built anew)",
+                fault.traceback,
+                worker.slots,
+            )
+        worker.fault_reported = True
+        faults.append(fault)
+    return faults
 
 
 def _construction_report(workers: Sequence[WorkerHandle]) -> str:
