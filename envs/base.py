@@ -268,6 +268,7 @@ class TaskFamily(ABC):
     spec: EnvSpec
 
     def __init__(self, config: EnvConfig) -> None:
+        # From here on only this config is read, so that each option has one value.
         self.config = config.resolved()
 
     def measured_reference(self) -> Reference | None:
