@@ -121,7 +121,7 @@ class TreasureHuntShard(Shard):
         from_top, distance = self._write(at, position)
         # Off the mountain: the treasure, or a cost that grows with the distance from the middle.
         elsewhere = np.where(distance <= NEAR, TREASURE, -STEP_COST * np.maximum(1.0, from_top))
-        # On the mountain: a cost that grows towards the top, so that to look for the treasure costs.
+        # On the mountain: a cost that grows towards the top, so that to see the treasure is not free.
         self.rows.reward[at] = np.where(
             from_top <= FOOT, self._height * (from_top - FOOT) - STEP_COST, elsewhere
         )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.scores import returns_of as returns_of
-from envs.base import Rows, Shard, TaskFamily, uniform_actions
+from envs.base import Rows, Shard, TaskFamily, arrays_of, uniform_actions
 from envs.layout import Layout
 from envs.meta import FAMILIES
 from envs.meta.make_env import make_family
@@ -86,10 +86,8 @@ class Played:
     def bits(self, slot: int | np.integer[Any]) -> bytes:
         """Everything that the shard wrote into one slot's row."""
         rows = self.rows
-        obs = rows.obs.values() if isinstance(rows.obs, dict) else (rows.obs,)
-        return b"".join(
-            part[slot].tobytes() for part in (*obs, rows.reward, rows.terminated, rows.truncated, rows.info)
-        )
+        written = [*arrays_of(rows.obs), rows.reward, rows.terminated, rows.truncated, rows.info]
+        return b"".join(part[slot].tobytes() for part in written)
 
 
 def random_actions(rng: np.random.Generator, family: TaskFamily, *leading: int) -> NDArray[Any]:

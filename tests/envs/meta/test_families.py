@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from dataclasses import fields
+from operator import itemgetter
 from typing import Any
 
 import cloudpickle
@@ -17,7 +18,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
-from envs.base import Shelf, SlotError, Split, TaskFamily
+from envs.base import Shelf, SlotError, Split, TaskFamily, map_obs
 from envs.meta import FAMILIES
 from envs.meta.make_env import make_env
 from tests.envs.meta.played import (
@@ -241,12 +242,7 @@ def test_spaces_contain_what_is_emitted_and_all_numbers_are_finite(family: TaskF
     rows = played.reset(np.arange(3), family.sample_tasks(rng, 3, "test"), np.arange(3))
     for _ in range(100):
         for slot in range(3):
-            obs = (
-                {key: part[slot] for key, part in rows.obs.items()}
-                if isinstance(rows.obs, dict)
-                else rows.obs[slot]
-            )
-            assert family.spec.obs_space.contains(obs)
+            assert family.spec.obs_space.contains(map_obs(itemgetter(slot), rows.obs))
         assert np.isfinite(rows.reward).all() and np.isfinite(rows.info).all()
         assert not rows.truncated.any(), "the horizon is the trial clock's"
         if family.spec.success:
@@ -259,8 +255,9 @@ def test_spaces_contain_what_is_emitted_and_all_numbers_are_finite(family: TaskF
 
 
 def test_an_oracle_does_not_mind_what_the_manager_adds_to_an_observation(family: TaskFamily):
-    """The new-episode flag, and the task where the agent is shown it, so that the rows of `make_parallel_env`
-    will do.
+    """The manager adds the new-episode flag, and the task where it is shown.
+
+    So an oracle can read the rows of `make_parallel_env`.
     """
     if type(family).oracle_action is TaskFamily.oracle_action or not isinstance(
         family.spec.obs_space, spaces.Box

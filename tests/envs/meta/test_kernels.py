@@ -16,9 +16,9 @@ def test_all_slots_are_a_view_and_some_are_themselves():
 
 def test_actions_are_clipped_copies_in_float64():
     actions = np.array([[-2.0, 0.25], [np.inf, -np.inf]], np.float32)
-    settled = clipped_actions(actions, np.arange(2))
-    assert settled.dtype == np.float64
-    assert settled.tolist() == [[-1.0, 0.25], [1.0, -1.0]]
+    clipped = clipped_actions(actions, np.arange(2))
+    assert clipped.dtype == np.float64
+    assert clipped.tolist() == [[-1.0, 0.25], [1.0, -1.0]]
     assert actions[0, 0] == -2.0
 
 

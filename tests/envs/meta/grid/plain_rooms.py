@@ -1,6 +1,4 @@
-"""The games of three rooms again, one cell and one letter at a time, as independent code to compare the
-shards with.
-"""
+"""The games of three rooms, written again one cell and one letter at a time, to compare the shards with."""
 
 from __future__ import annotations
 
@@ -70,9 +68,7 @@ PLACES = [
 
 
 class PlainRooms:
-    """One episode; the first room as letters, the player's start, and what leads to a reward in the last
-    room.
-    """
+    """One episode: the first room as letters, the player's start, and what is rewarded in the last room."""
 
     def __init__(
         self,

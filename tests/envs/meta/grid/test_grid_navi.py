@@ -103,9 +103,10 @@ def test_the_returns_of_oracle_and_random_are_the_reported_ones(options: dict[st
 
 
 def trial_returns(search: bool) -> list[list[float]]:
-    """[21][4] the returns of a trial's episodes on each goal: of the oracle, or of one who walks to the
-    nearest cell where the goal may be, of equally near ones to the leftmost and then the highest, and goes
-    straight to the goal once it was felt.
+    """[21][4] the returns of a trial's episodes on each goal, of the oracle or of a search.
+
+    The search walks to the nearest cell where the goal may be (of equally near ones the leftmost, then the
+    highest), and goes straight to the goal after it was found.
     """
     family = make_family("GridNavi")
     tasks = np.array([(x, y) for x in range(5) for y in range(5) if max(x, y) > 1], np.float64)

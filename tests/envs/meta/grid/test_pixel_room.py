@@ -1,5 +1,6 @@
-"""The rooms that the pixel families share: how they are stored, the apples, and the scripted ways; their
-games are in the families' tests.
+"""The rooms that the pixel families share: how they are stored, the apples, and the scripted actions.
+
+Their games are in the families' tests.
 """
 
 from __future__ import annotations

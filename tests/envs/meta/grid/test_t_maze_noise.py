@@ -23,7 +23,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 class PlainNoise:
-    """One episode, one cell at a time; the noise is told to it as it was seen."""
+    """One episode, one cell at a time; it is given the noise that was observed."""
 
     def __init__(self, length: int, copying: bool, cues: dict[int, int]) -> None:
         self.length, self.copying, self.cues = length, copying, cues

@@ -32,8 +32,8 @@ def test_an_episode_is_what_the_definition_says(seed: int):
     family = make_family("PassiveVisualMatch", apple_steps=50)
     rng = np.random.default_rng(seed)
     tasks = family.sample_tasks(rng, 1, "train")
-    # In a third of the episodes somebody believes in another colour and chooses its door.
-    believed = (tasks + (seed % 3 == 0)) % 3
+    # In a third of the episodes the player takes another colour for the task and chooses its door.
+    assumed = (tasks + (seed % 3 == 0)) % 3
     played = Played(family, 1)
     rows = played.reset([0], tasks, [seed])
     assert isinstance(rows.obs, dict)
@@ -47,7 +47,7 @@ def test_an_episode_is_what_the_definition_says(seed: int):
         assert not rows.terminated[0]
         aimed = rng.random() < 0.85
         action = (
-            family.oracle_action(rows.obs, believed, rows.info) if aimed else random_actions(rng, family, 1)
+            family.oracle_action(rows.obs, assumed, rows.info) if aimed else random_actions(rng, family, 1)
         )[0]
         played.step([0], [action])
         reward = plain.step(int(action))

@@ -1,6 +1,4 @@
-"""Robots on plain MuJoCo data, one by one and frame by frame: what every locomotion family is compared with,
-bit for bit.
-"""
+"""Robots on plain MuJoCo data, frame by frame: every locomotion family is compared with them, bit for bit."""
 
 from __future__ import annotations
 
@@ -94,8 +92,10 @@ class PlainRobot(ABC):
 def assert_same_as_plain(
     family: TaskFamily, plain: Callable[[], PlainRobot], threads: int, *, rounds: int = 200
 ) -> None:
-    """Rounds of partial steps and partial resets, each slot with its own task: states, observations and ends
-    equal bit for bit, rewards to rounding. Robots that fall are reset, and some that do not.
+    """Rounds of partial steps and partial resets, each slot with its own task.
+
+    States, observations and ends are equal bit for bit, and rewards to rounding. Robots that fall are reset,
+    and some that do not.
     """
     played = Played(family, 3, threads)
     shard = played.shard

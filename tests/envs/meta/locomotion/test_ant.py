@@ -12,8 +12,9 @@ from tests.envs.meta.played import Played, random_actions
 
 
 def test_the_contact_cost_is_gymnasiums(monkeypatch: pytest.MonkeyPatch):
-    """Towards 0 radians the reward is that of Gymnasium's Ant with its own contact cost, whose bonus alone is
-    not paid on the row of a fall.
+    """Towards 0 radians the reward is that of Gymnasium's Ant with its own contact cost.
+
+    Only the bonus differs: Gymnasium does not pay it on the row of a fall.
     """
     family = make_family("AntDir", variant="forward_backward", contacts=True)
     peer = peer_of(monkeypatch, "Ant-v5", contact_cost_weight=0.5e-3)

@@ -1,6 +1,4 @@
-"""The half cheetah's families against plain MuJoCo, against Gymnasium's HalfCheetah, and when the simulation
-goes wrong.
-"""
+"""The half cheetah's families against plain MuJoCo and Gymnasium's HalfCheetah, and their divergence."""
 
 from __future__ import annotations
 

@@ -75,8 +75,9 @@ def test_the_physics_equals_a_plain_mj_step_loop_bit_for_bit(plain: type[PlainHu
 
 
 def test_observations_and_rewards_equal_gymnasiums_humanoid(monkeypatch: pytest.MonkeyPatch):
-    """Along x the reward is Gymnasium's, whose bonus alone is not paid on the row of a fall; its observation
-    leaves the zeros out.
+    """Along x the reward is Gymnasium's, except that its bonus is not paid on the row of a fall.
+
+    Gymnasium's observation leaves the zeros out.
     """
     peer = peer_of(monkeypatch, "Humanoid-v5")
     played, shard = humanoids(1, contacts=True)

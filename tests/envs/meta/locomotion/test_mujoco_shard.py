@@ -1,6 +1,4 @@
-"""The shard of the robots on its own: divergence, errors, contact forces, fields of a slot's own, and
-pictures.
-"""
+"""The shard of the robots alone: divergence, errors, contact forces, fields of a slot's own, and pictures."""
 
 from __future__ import annotations
 
@@ -37,8 +35,9 @@ ROBOTS = [variant for variant in VARIANTS if FAMILIES[variant[0]].shelf is Shelf
 
 
 class Hopper(MujocoShard):
-    """A hopper whose task is the factor of its masses: it is paid for its velocity, and sees its state, what
-    derives from it, and its forces.
+    """A hopper whose task is the factor of its masses.
+
+    Its velocity is rewarded, and it observes its state, what derives from it, and its forces.
     """
 
     def __init__(self, num_slots: int, threads: int = 1, *, contacts: bool = False) -> None:

@@ -17,7 +17,7 @@ from buffers.base import Needs, Sample
 from buffers.replay import Replay
 from envs.backends import BACKENDS
 from envs.backends.base import BackendConfig
-from envs.base import Split
+from envs.base import Split, arrays_of
 from envs.interop.spaces import MASK_KEY, allowed_choices
 from envs.layout import Layout
 from envs.meta.make_env import make_env, make_parallel_env
@@ -63,7 +63,7 @@ def test_a_factorys_own_time_limit_is_taken_and_a_number_only_shortens_it() -> N
     assert lasted == 4
 
 
-def test_the_environment_that_was_looked_at_is_closed() -> None:
+def test_the_environment_that_the_family_was_read_from_is_closed() -> None:
     made: list[CountingEnv] = []
 
     def make() -> CountingEnv:
@@ -103,22 +103,22 @@ def test_tasks_are_drawn_by_the_environment_and_follow_from_the_stream_alone(kin
     assert global_stream() == before, "no family may use up the global stream"
 
 
-def test_the_environment_is_told_the_task_as_it_wrote_it() -> None:
-    told: list[Any] = []
+def test_the_environment_gets_the_task_as_it_wrote_it() -> None:
+    tasks_set: list[Any] = []
 
-    class Told(TaskEnv):
+    class RecordingEnv(TaskEnv):
         def set_task(self, task: Any) -> None:
-            told.append(task)
+            tasks_set.append(task)
             super().set_task(task)
 
-    family = family_of(partial(Told, "dict"))
+    family = family_of(partial(RecordingEnv, "dict"))
     task = drawn(family, 1)
     with ParallelEnvManager(family, 1) as manager:
         rows = manager.reset(task, seeds=[0])
         assert isinstance(rows.obs, np.ndarray)
         assert rows.obs[0, 0] == np.float32(task[0, 0])
-    assert told[-1]["goal"].tolist() == task[0, :2].tolist()
-    assert told[-1]["level"] == task[0, 2] and isinstance(told[-1]["level"], int)
+    assert tasks_set[-1]["goal"].tolist() == task[0, :2].tolist()
+    assert tasks_set[-1]["level"] == task[0, 2] and isinstance(tasks_set[-1]["level"], int)
 
 
 @pytest.mark.parametrize(
@@ -223,9 +223,8 @@ def bytes_of(manager: ParallelEnvManager) -> list[bytes]:
     found = []
     for rows, actions in steps_of(manager):
         valid = rows.valid
-        obs = list(rows.obs.values()) if isinstance(rows.obs, dict) else [rows.obs]
         parts = [
-            *obs,
+            *arrays_of(rows.obs),
             rows.reward,
             rows.terminated,
             rows.truncated,

@@ -1,4 +1,4 @@
-"""What is not installed is told in one sentence, before a worker fails at it."""
+"""A package that is not installed is named in one sentence, before a worker fails at it."""
 
 from __future__ import annotations
 

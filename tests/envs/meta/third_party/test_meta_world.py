@@ -1,5 +1,6 @@
-"""MetaWorld against the package itself: its benchmarks, its rewards, its scripted policies. Only with -m
-metaworld, where that is installed.
+"""MetaWorld against the package itself: its benchmarks, its rewards, its scripted policies.
+
+The tests run only with -m metaworld, where the package is installed.
 """
 
 from __future__ import annotations
@@ -116,8 +117,9 @@ def names_in(tasks: NDArray[np.float64]) -> dict[str, int]:
 
 @functools.cache
 def of_everything() -> NDArray[np.float64]:
-    """[50, 2, 7] two tasks of every environment, from the middle of their places: at the edge, scripted
-    policies fail in Meta-World too.
+    """[50, 2, 7] two tasks of every environment, from the middle of their places.
+
+    At the edge scripted policies fail in Meta-World too.
     """
     tasks = np.concatenate([all_tasks(split, benchmark="ML45") for split in ("train", "test")])
     return np.stack([tasks[tasks[:, 0] == number][[12, 37]] for number in range(50)])
@@ -201,8 +203,9 @@ def test_rows_are_those_of_the_package_alone(package: Any, name: str, split: str
 @pytest.mark.slow
 @pytest.mark.usefixtures("package")
 def test_an_environment_that_was_played_before_shows_nothing_of_it() -> None:
-    """A slot that has played another task, and one that takes over the environment of another slot, equal new
-    ones, for all fifty.
+    """Slots in used environments equal new slots, for all fifty environments.
+
+    One slot has played another task, and one takes over the environment of another slot.
     """
     family, rng = make_family("MetaWorld", benchmark="ML45"), np.random.default_rng(1)
     used = Played(family, 2)

@@ -1,5 +1,6 @@
-"""MiniGrid and POPGym, as their configs play them; skipped where they are not installed (pip install -c
-requirements.txt .[minigrid,popgym]).
+"""MiniGrid and POPGym, as their YAML files play them.
+
+The tests are skipped where these are not installed: pip install -c requirements.txt .[minigrid,popgym].
 """
 
 from __future__ import annotations

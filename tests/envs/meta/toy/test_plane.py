@@ -1,4 +1,4 @@
-"""The plane that the toy families share: where an action moves the point, and what is told of the goal."""
+"""The plane that the toy families share: where an action moves the point, and what info tells of the goal."""
 
 from __future__ import annotations
 

@@ -207,9 +207,10 @@ def test_the_oracle_meets_the_published_facts():
 
 
 def sweep(variant: str, episodes: int) -> list[float]:
-    """The mean return of each episode of one who does not know the goal: to the nearer end of the half
-    circle, along it as fast as an action allows until the reward comes, then stay; in later episodes straight
-    to where the goal must be.
+    """The mean return of each episode of a policy that does not know the goal.
+
+    It goes to the nearer end of the half circle, along it as fast as an action allows until the reward comes,
+    and then stays; in later episodes it goes straight to where the goal must be.
     """
     family = make_family("PointRobot", **PUBLISHED[variant])
     tasks, slots = family.sample_tasks(np.random.default_rng(1), 2000, "test"), np.arange(2000)
@@ -244,8 +245,10 @@ def circle(angle: np.ndarray) -> np.ndarray:
 def deduced(
     variant: str, here: np.ndarray, reward: np.ndarray, side: np.ndarray, swept: np.ndarray
 ) -> np.ndarray:
-    """Where the goal is: the reward tells its distance, or else it is somewhat further along the circle, or
-    here where one came by chance.
+    """Where the goal must be, after it has been found.
+
+    The reward gives its distance; else it is somewhat further along the circle, or here, where the point came
+    by chance.
     """
     far, angle = np.sqrt((here**2).sum(axis=1)), np.arctan2(here[:, 1], here[:, 0])
     if variant == "varibad":

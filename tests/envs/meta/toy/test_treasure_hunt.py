@@ -1,4 +1,4 @@
-"""TreasureHunt against its definition, and what it is for: that a costly look pays."""
+"""TreasureHunt against its definition and its purpose: that to climb the mountain pays, although it costs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from envs.meta.make_env import make_family
 from envs.meta.toy.plane import towards
 from tests.envs.meta.played import Played, random_actions, returns_of
 
+# Where the walk of the test goes before the treasure: onto the mountain, to its top, into a corner.
 PLACES = np.array([(0.2, -0.1), (0.0, 0.0), (0.0, -0.05), (0.7, 0.1), (3.0, -3.0), (-1.4, 0.2)])
-"""Where the walk of the test goes before it goes to the treasure: onto the mountain, to its top, into a
-corner.
-"""
 
 
 @pytest.mark.parametrize("height", [1.0, 3.0])
@@ -85,16 +83,17 @@ def test_the_oracle_goes_around_the_mountain_in_the_fewest_steps():
         assert isinstance(rows.obs, np.ndarray)
         assert (np.linalg.norm(rows.obs[:, :2], axis=1) > 0.5).all()
         arrived[(rows.reward > 0) & (arrived < 0)] = step
-    # Nobody can be there before both axes are within 0.1 of it, a tenth a step; who comes slantwise needs a
-    # step more at times.
+    # No point can be there before both axes are within 0.1 of it, at a tenth a step; one that comes slantwise
+    # sometimes needs a step more.
     fewest = np.maximum(np.ceil(np.abs(tasks - (0.0, -1.0)).max(axis=1) * 10 - 1 - 1e-9), 1)
     late = arrived - fewest
     assert late.min() >= 0 and late.max() <= 1 and late.mean() < 0.25
 
 
 def adaptive(climbs: bool) -> float:
-    """The mean return of one who goes to the treasure once it is known, and until then climbs the mountain,
-    or else walks along the circle as fast as an action allows.
+    """The mean return of a policy that goes to the treasure as soon as it is known.
+
+    Until then it climbs the mountain, or else walks along the circle as fast as an action allows.
     """
     family = make_family("TreasureHunt")
     tasks = family.sample_tasks(np.random.default_rng(3), 2000, "test")
