@@ -1,6 +1,4 @@
-"""Batch: rows as the policy saw them, time-major, with the actions taken; and Needs: which rows an algorithm
-asks for.
-"""
+"""Batch: time-major rows as the policy saw them, with the actions taken; Needs: what algorithms ask for."""
 
 from __future__ import annotations
 
@@ -10,6 +8,8 @@ from enum import Enum
 
 import torch
 from torch import Tensor
+
+from envs.base import map_obs
 
 Obs = Tensor | dict[str, Tensor]
 
@@ -33,17 +33,15 @@ class Batch:
     trial_end: Tensor
     valid: Tensor
     prev_action: Tensor
-    """What led to this row; 0 on the start row of an episode."""
+    """The action that led to this row; 0 on the start row of an episode."""
     action: Tensor
-    """What was chosen from this row; to be ignored where the episode has ended."""
+    """The action chosen from this row; it is ignored where the episode has ended."""
     trains: Tensor
     """The rows that losses are taken over: valid, not ended, and within the window."""
     state: dict[str, Tensor] | None = None
-    """The acting state before row 0, batch-first, where the buffer stores it; None starts from the initial
-    state.
-    """
+    """The acting state before row 0, batch-first, where the buffer stores it; None: the initial state."""
     critic_state: dict[str, Tensor] | None = None
-    """The same of a critic that remembers by itself, where an algorithm knows it."""
+    """The state before row 0 of a critic with a memory of its own, where an algorithm knows it."""
     extras: dict[str, Tensor] = field(default_factory=dict)
     """What act() or an algorithm added to each row (log-probabilities, values), [T, B, ...]."""
 
@@ -63,6 +61,7 @@ class Batch:
 
     def columns(self, index: Tensor) -> Batch:
         """These columns only, without the rows at the end that none of them has."""
+        # Rows are time-major and states are batch-first, so they are selected apart.
         last = int(self.valid[:, index].any(1).nonzero().max()) + 1
         rows = replace(self, state=None, critic_state=None)._each(
             lambda values: values[:last].index_select(1, index)
@@ -74,15 +73,14 @@ class Batch:
         return replace(rows, state=state, critic_state=critic_state)
 
     def rows(self, start: int, stop: int) -> Batch:
-        """These rows only, as if nothing had been before them."""
+        """These rows only, without the states before them."""
         return replace(self, state=None, critic_state=None)._each(lambda values: values[start:stop])
 
     def side_by_side(self, window: int) -> Batch:
-        """[window, n B] the same rows with every column cut into n windows: first all columns' first ones,
-        then their second ones.
-        """
+        """[window, n B] the same rows, every column cut into n windows; all first windows come first."""
 
         def cut(values: Tensor) -> Tensor:
+            # Zeros fill the last window of a column; they are not valid, as `valid` is filled with False.
             missing = -len(values) % window
             padded = torch.cat([values, values.new_zeros(missing, *values.shape[1:])])
             return padded.unflatten(0, (-1, window)).transpose(0, 1).flatten(1, 2)
@@ -90,16 +88,14 @@ class Batch:
         return replace(self, state=None, critic_state=None)._each(cut)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        def changed(value: object) -> object:
-            if isinstance(value, dict):
-                return {key: change(part) for key, part in value.items()}
-            return change(value) if isinstance(value, Tensor) else value
-
-        return Batch(**{item.name: changed(getattr(self, item.name)) for item in fields(self)})  # pyright: ignore[reportArgumentType]
+        # States and extras are dicts of tensors, as an observation may be.
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        changed = {name: map_obs(change, value) for name, value in values.items() if value is not None}
+        return Batch(**changed)  # pyright: ignore[reportArgumentType]
 
 
 class Sample(Enum):
-    """What one column of a batch is."""
+    """The kind of a column of a batch."""
 
     trials = "trials"
     windows = "windows"
@@ -113,16 +109,15 @@ class Needs:
     on_policy: bool
     sample: Sample
     batch_size: int
-    """Columns of a batch; 0: all that there are."""
+    """Columns of a batch; 0 takes all that there are."""
     window: int = 0
     """Training rows of a window."""
     burn_in: int = 0
     """Rows before them that a memory reads first, and that do not train; fewer where the trial has fewer."""
     state_every: int = 0
-    """Windows begin, and their burn-in does, where the acting state was stored: before one in so many rows.
-    0: they begin empty.
+    """Windows and their burn-in start where the acting state was stored, before one in so many rows.
+
+    With 0 they start from the initial state.
     """
     extras: tuple[str, ...] = ()
-    """What act() must record with each row: those of `Agent.EXTRAS`, which `make_agent` then has its agent
-    say, and batches have in `extras`.
-    """
+    """What act() must record with each row, of `Agent.EXTRAS`; batches then have it in `extras`."""

@@ -82,6 +82,7 @@ class MemoryStates:
 
     def _all_of(self, place: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where all states of these trials stand, one trial after another."""
+        # For each trial the first place, repeated as often as it has states, and then counted up.
         count = np.maximum(lengths - 1, 0) // self.every
         return np.repeat(place * self._per_trial - (np.cumsum(count) - count), count) + np.arange(count.sum())
 

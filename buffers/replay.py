@@ -114,6 +114,8 @@ class Replay:
                 f"A wave of {n} trials does not fit into a replay with room for {self.capacity}: "
                 "collect fewer at once, or make room."
             )
+        # From now on none of the old trials is sampled, as their rows may be overwritten at any time; but a
+        # place that the wave does not use gets its length back (`commit`, `discard`).
         self._reserved = (self.num_added + np.arange(n)) % self.capacity
         self._before = self._lengths[self._reserved]
         self._lengths[self._reserved] = 0
@@ -154,6 +156,7 @@ class Replay:
         Reserved places that were not used keep their old trials.
         """
         assert self._reserved is not None, "reserve() comes first"
+        # Places are used in order, so the unused ones are the last.
         unused = self._before[len(lengths) :]
         self._set_lengths(self._reserved, np.concatenate([lengths, unused]).astype(np.int64))
         self.num_added += len(lengths)
@@ -171,14 +174,15 @@ class Replay:
     # -- batches go out --------------------------------------------------------------------------------------
 
     def sample(self, needs: Needs, rng: np.random.Generator) -> Batch:
-        """Trials uniformly, or windows or transitions such that all training rows are equally likely in one.
+        """Draw trials uniformly, or windows or transitions such that all training rows are equally likely.
 
-        With stored states, windows start only at multiples of `state_every`; so overlapping windows share more
-        rows.
+        With stored states, windows start only at multiples of `state_every`; so overlapping windows share
+        more rows.
         """
         if not self.num_trials:
             raise RuntimeError("The replay is empty.")
         if needs.sample is Sample.trials:
+            # A whole trial is a window of all its rows.
             place = self._alive[rng.integers(len(self._alive), size=needs.batch_size)]
             start, window = np.zeros_like(place), self.rows_per_trial
         else:
@@ -199,6 +203,7 @@ class Replay:
         batch = self._rows.batch(rows)
         if not needs.state_every or self._states is None:
             return batch
+        # The state before the first row that is read, with which the memory starts.
         state = self._states.before(place, begin)
         return replace(
             batch, state={name: torch.from_numpy(leaf).to(self._device) for name, leaf in state.items()}
@@ -210,6 +215,7 @@ class Replay:
         T is the length of the longest trial; shorter ones share columns, one after another.
         """
         place = np.arange(first, stop) % self.capacity
+        # Trials that were given up have no rows.
         place = place[self._lengths[place] > 0]
         if not len(place):
             raise RuntimeError("There are no such trials.")
@@ -221,17 +227,17 @@ class Replay:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Draw (place, first row) of windows by rejection.
 
-        Windows begin up to window-1 rows before the trial, or its first rows would be in too few. All begin at
-        multiples of `every`, which divides `window`: so each row is in window / every of them.
+        Windows begin up to window-1 rows before the trial, or its first rows would be in too few. All begin
+        at multiples of `every`, which divides `window`: so each row is in window / every of them.
         """
         place, start = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)
         todo = np.arange(batch_size)
         latest = self._lengths.max() - 1
         while len(todo):
-            # Any trial and any start that the longest trial has ...
+            # Draw any trial, and any start that the longest trial has ...
             place[todo] = self._alive[rng.integers(len(self._alive), size=len(todo))]
             start[todo] = every * rng.integers(1 - window // every, (latest - 1) // every + 1, size=len(todo))
-            # ... but draw again where the trial is shorter, or where a transition would start at an ended row.
+            # ... and again where the trial is shorter, or a transition would start at an ended row.
             rejected = start[todo] >= self._lengths[place[todo]] - 1
             if window == 1:
                 rejected |= self._flags(place[todo], start[todo]) & RowFlags.ENDED > 0
@@ -246,6 +252,7 @@ class Replay:
             raise ValueError(
                 f"Trials {first}..{stop} are not all here; there are {self.oldest}..{self.num_added}."
             )
+        # Rows beyond the end of a trial were never written; they are left out.
         place = np.arange(first, stop) % self.capacity
         lengths = self._lengths[place]
         at = self._rows_of(place, lengths)
@@ -256,7 +263,7 @@ class Replay:
         return segment
 
     def restore(self, segments: Iterable[Mapping[str, NDArray[Any]]], num_added: int = 0) -> None:
-        """Put exported segments back, oldest first, after `num_added` trials; samples are then what they were."""
+        """Put exported segments back, oldest first, after `num_added` trials; sampling is then as it was."""
         self.num_added = num_added
         for segment in segments:
             first, lengths = int(segment["first"][0]), segment["lengths"]
@@ -282,6 +289,7 @@ class Replay:
                 f"not the lengths {lengths.tolist()}."
             )
         self._lengths[place] = lengths
+        # A copy on a device is brought up to date once per wave, not with each row.
         self._rows.changed(self._rows_of(place, lengths))
         # An env step leaves every row but those that ended an episode.
         time = np.arange(self.rows_per_trial)
@@ -290,6 +298,7 @@ class Replay:
         self._refresh()
 
     def _refresh(self) -> None:
+        """Note the places that hold a trial to sample."""
         self._alive = np.flatnonzero(self._lengths)
 
     def _flags(self, place: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.uint8]:

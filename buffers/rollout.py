@@ -13,7 +13,7 @@ from buffers.replay import Replay
 
 
 class RolloutBuffer(Replay):
-    """A replay that begins anew with every wave, and gives all there is at once."""
+    """A replay that starts anew with every wave, and gives all of its trials at once."""
 
     _first = 0
     """The number of the wave's first trial."""
@@ -25,6 +25,7 @@ class RolloutBuffer(Replay):
 
     def reserve(self, n: int) -> None:
         """A wave of at most n trials begins; the one before it is gone."""
+        # Trials are numbered on from wave to wave, and old ones are forgotten, used places or not.
         self._first = self.num_added
         self._lengths[:] = 0
         self._transitions[:] = 0
@@ -36,6 +37,6 @@ class RolloutBuffer(Replay):
 
     def restore(self, segments: Iterable[Mapping[str, NDArray[Any]]], num_added: int = 0) -> None:
         """Put the exported wave back."""
-        found = list(segments)
-        super().restore(found, num_added)
-        self._first = int(found[0]["first"][0]) if found else num_added
+        waves = list(segments)  # one at most
+        super().restore(waves, num_added)
+        self._first = int(waves[0]["first"][0]) if waves else num_added

@@ -58,7 +58,8 @@ class StoredRows:
         actions: NDArray[Any],
         extras: Mapping[str, NDArray[Any]],
     ) -> None:
-        """Row at[i] of storage becomes the row of slot slots[i], with the action chosen from it and extras."""
+        """Row at[i] of storage becomes the row of slot slots[i], with its action and extras."""
+        # Columns are flat: a part of an observation or an extra has its kind in its name.
         given = {"action": actions, "reward": rows.reward, "flags": RowFlags.pack(rows)}
         if isinstance(rows.obs, dict):
             given |= {f"obs.{key}": part for key, part in rows.obs.items()}
@@ -97,6 +98,7 @@ class StoredRows:
             for values in columns.values():
                 zero_where(values, ~valid)
 
+        # The flags of zeroed rows are all False, so padding neither starts nor ends anything.
         flags = columns["flags"]
         starts = flags & RowFlags.EPISODE_START > 0
         batch = Batch(
@@ -130,7 +132,7 @@ def zero_where(values: Tensor, rows: Tensor) -> Tensor:
 
 
 def columns_of(obs_space: ObsSpace, action_space: ActionSpace, extras: Sequence[str]) -> Columns:
-    """The columns of rows of these spaces: obs (or a column for each part of it), action, reward, flags, extras."""
+    """The columns of rows of these spaces; an observation that is a dict has a column for each part."""
     columns: Columns = {}
     if isinstance(obs_space, spaces.Dict):
         for key, part in obs_space.spaces.items():
@@ -156,7 +158,8 @@ def _shape_and_type(space: spaces.Space[Any]) -> tuple[tuple[int, ...], np.dtype
 
 
 def _taken(values: NDArray[Any], at: NDArray[np.int64]) -> Tensor:
-    """[T, B, ...] rows of a column, in memory of torch: products of unaligned memory differ in their last bits."""
+    """[T, B, ...] rows of a column, in memory that torch has aligned."""
+    # Products of memory that is aligned otherwise, as numpy's may be, can differ in their last bits.
     rows = torch.from_numpy(values).new_empty((*at.shape, *values.shape[1:]))
     np.take(values, at, axis=0, out=rows.numpy(), mode="clip")  # any other mode would buffer `out`
     return rows

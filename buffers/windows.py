@@ -1,4 +1,4 @@
-"""Windows: which rows of stored trials a batch takes, as row numbers in [T, B]; storage is not touched here."""
+"""Windows: which rows of stored trials a batch takes, as row numbers in [T, B]; no row is read here."""
 
 from __future__ import annotations
 

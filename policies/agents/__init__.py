@@ -1,4 +1,4 @@
-"""The registry of agent architectures: AGENT_ARCHS.Markov, .Memory and .Memory_Markov, all of them `Agent`s."""
+"""The registry of agent architectures, all of them `Agent`s: Markov, Memory and Memory_Markov."""
 
 from policies.agents.base import Arch
 

@@ -1,6 +1,4 @@
-"""Actions: what an action space is to an agent's networks and its noise. All that depends on the kind of
-actions is here.
-"""
+"""Actions: how networks read, choose and disturb actions; all that depends on their kind is here."""
 
 from __future__ import annotations
 
@@ -19,10 +17,11 @@ from policies.agents.base import Distribution, Inputs
 from policies.agents.distributions import Categorical, TanhGaussian
 
 LOG_STD_RANGE = (-20.0, 2.0)
+"""Bounds of the log-deviation of a tanh-Gaussian, as in the published SAC."""
 
 
 class ActionKind(Enum):
-    """What an algorithm may be made for."""
+    """The kinds of actions that an algorithm may serve."""
 
     continuous = "continuous"
     discrete = "discrete"
@@ -43,11 +42,11 @@ class Actions(ABC):
 
     @abstractmethod
     def distribution(self, outputs: Tensor, mask: Tensor | None) -> Distribution:
-        """What the policy's network says, [..., outputs]; `mask` [..., n] is 0 for what is not allowed."""
+        """The distribution of network outputs [..., outputs]; `mask` [..., n] is 0 where not allowed."""
 
     @abstractmethod
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[np.float32]:
-        """[num_rows, ...] what `Distribution.sample` needs for a whole trial, in one draw."""
+        """[num_rows, ...] the noise that `Distribution.sample` needs for a whole trial, in one draw."""
 
 
 class Continuous(Actions):
@@ -60,16 +59,17 @@ class Continuous(Actions):
         self.outputs = 2 * self.dim
 
     def previous(self, inputs: Inputs) -> Tensor:
-        """As it is: 0 on start rows."""
+        """The vector as it is; it is 0 on start rows."""
         return inputs.prev_action
 
     def distribution(self, outputs: Tensor, mask: Tensor | None) -> TanhGaussian:
-        """Mean and log-deviation, side by side."""
+        """A tanh-Gaussian, from mean and log-deviation side by side."""
+        # Without bounds one bad update can make the deviation so large that no other repairs it.
         mean, log_std = outputs.chunk(2, -1)
         return TanhGaussian(mean, log_std.clamp(*LOG_STD_RANGE))
 
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[np.float32]:
-        """Standard normal."""
+        """Standard normal noise."""
         return rng.standard_normal((num_rows, self.dim), dtype=np.float32)
 
 
@@ -83,7 +83,7 @@ class Choices(Actions):
         self.outputs = self.dim
 
     def index(self, action: Tensor) -> Tensor:
-        """Which of the n an action is."""
+        """The number of an action, from 0."""
         return action - self.start
 
     def taken(self, values: Tensor, action: Tensor) -> Tensor:
@@ -91,18 +91,18 @@ class Choices(Actions):
         return values.gather(-1, self.index(action).expand(values.shape[:-1])[..., None]).squeeze(-1)
 
     def previous(self, inputs: Inputs) -> Tensor:
-        """One-hot: action 0 is another thing than none."""
-        hot = self.index(inputs.prev_action)[..., None] == torch.arange(
-            self.dim, device=inputs.prev_action.device
-        )
+        """One-hot, and zeros where no action led to the row."""
+        choices = torch.arange(self.dim, device=inputs.prev_action.device)
+        hot = self.index(inputs.prev_action)[..., None] == choices
+        # On start rows the previous action is stored as 0, which may be a choice like any other.
         return (hot & ~inputs.episode_start[..., None]).float()
 
     def distribution(self, outputs: Tensor, mask: Tensor | None) -> Categorical:
-        """Logits."""
+        """A categorical distribution, from logits."""
         return Categorical(outputs, self.start, mask)
 
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[np.float32]:
-        """Gumbel."""
+        """Gumbel noise."""
         return rng.gumbel(size=(num_rows, self.dim)).astype(np.float32)
 
 
@@ -111,16 +111,16 @@ def actions_of(space: ActionSpace | spaces.Space[Any]) -> Actions:
     if isinstance(space, spaces.Discrete):
         return Choices(space)
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-        several = (
-            "number its combinations in one Discrete"
-            if isinstance(space, spaces.MultiDiscrete)
-            else "flatten it"
-        )
+        remedy = "flatten it"
+        if isinstance(space, spaces.MultiDiscrete):
+            remedy = "number its combinations in one Discrete"
         raise ValueError(
-            f"The agent chooses a vector of real numbers or one of n actions, not {space}: {several} in a wrapper."
+            f"The agent chooses a vector of real numbers or one of n actions, not {space}: "
+            f"{remedy} in a wrapper."
         )
     if not (np.all(space.low == -1) and np.all(space.high == 1)):
         raise ValueError(
-            f"The policy's actions lie in [-1, 1], and those of this environment in {space}: scale them in its family."
+            f"The policy's actions lie in [-1, 1], and those of this environment in {space}: "
+            "scale them in its family."
         )
     return Continuous(space)

@@ -1,5 +1,8 @@
-"""Agent: an actor and a critic, each an encoder (what is seen), a branch (what is remembered) and a head
-(what is made of both).
+"""Agent: an actor and a critic, each an encoder, a branch that may have a memory, and a head.
+
+obs -> encoder -> [..., D] -> branch (embeddings -> memory) -> context [..., F]
+                      |                                          |
+                      +---------------- shortcut --------------> head -> distribution, V or Q
 """
 
 from __future__ import annotations
@@ -85,6 +88,7 @@ class Agent(nn.Module):
         """Build the parts in a fixed order; `encoders` counts where the config leaves it to the algorithm."""
         super().__init__()
         config = spec.config
+        # Refuse what the parts below could not serve, before any of them is built.
         self.actions = check_spaces(spec.obs_space, spec.action_space)
         check_decodable(config.task_inference, spec.obs_space)
         unknown = set(extras) - set(self.EXTRAS)
@@ -132,9 +136,11 @@ class Agent(nn.Module):
 
         `noise` is what `draw_noise` drew for these rows.
         """
-        rows = rows if self.normaliser is None else self.normaliser(rows)
+        if self.normaliser is not None:
+            rows = self.normaliser(rows)
         features, state = self.actor.step(rows, state)
         policy = self.actor.head(features)
+        # The noise is drawn by the caller, by trial: so an action depends on no other slot's draws.
         action = policy.mode() if deterministic else policy.sample(noise)
         extras = {"log_prob": policy.log_prob(action)} if "log_prob" in self.extras else {}
         return action, extras, state
@@ -150,7 +156,9 @@ class Agent(nn.Module):
 
     def unroll(self, batch: Batch) -> Outputs:
         """The policy, and the features of actor and critic, at every row of a normalised batch."""
+        # A batch without states starts from the initial one (None), as a whole trial does.
         actor, actor_state = self.actor.unroll_with_state(batch, batch.state)
+        # A shared encoder and memory read the batch once for both.
         if self.shares:
             critic, critic_state = actor, {}
         else:
@@ -166,17 +174,17 @@ class Agent(nn.Module):
         """
         losses: list[Tensor] = []
         metrics: dict[str, Tensor] = {}
-        for name, network in (("actor", None if self.shares else self.actor), ("critic", self.critic)):
-            if name in features and network is not None and network.inference is not None:
-                loss, parts = network.inference.loss(batch, features[name], seed)
-                losses.append(loss)
-                metrics |= {f"{name}_{part}": value for part, value in parts.items()}
+        for name, network in (("actor", self.actor), ("critic", self.critic)):
+            if name not in features or network.inference is None or (name == "actor" and self.shares):
+                continue
+            loss, parts = network.inference.loss(batch, features[name], seed)
+            losses.append(loss)
+            metrics |= {f"{name}_{part}": value for part, value in parts.items()}
         return losses, metrics
 
     def draw_inference_seed(self, generator: torch.Generator) -> int:
-        """What all draws of `infer` follow from, in whatever thread they are made; where nobody infers, 0,
-        and nothing is drawn.
-        """
+        """The seed of all draws of `inference_losses`, in whatever thread; 0 without inference."""
+        # A draw would move the generator of runs that need none.
         if self.actor.inference is None and self.critic.inference is None:
             return 0
         return int(torch.randint(2**62, (), generator=generator, device=generator.device))
@@ -184,6 +192,7 @@ class Agent(nn.Module):
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """The parameters of actor and critic; what they share is the critic's."""
         critic = list(self.critic.parameters())
+        # Tensors compare by value, so membership is by identity.
         ids = {id(parameter) for parameter in critic}
         return {
             "critic": critic,
@@ -196,15 +205,14 @@ class Agent(nn.Module):
 
 
 def check_spaces(obs: ObsSpace, action: ActionSpace) -> Actions:
-    """The actions of an agent for these spaces; those that the present parts cannot serve are a `ValueError`
-    of one sentence.
-    """
+    """The actions of an agent for these spaces; a `ValueError` of one sentence if it cannot serve them."""
     actions = actions_of(action)
     mask = obs.spaces.get(MASK_KEY) if isinstance(obs, spaces.Dict) else None
     readable_parts(obs)
     if mask is not None and mask.shape != (actions.dim,):
         raise ValueError(
-            f"The observation {MASK_KEY!r} has the shape {mask.shape}, and {action} needs one number for each action."
+            f"The observation {MASK_KEY!r} has the shape {mask.shape}, "
+            f"and {action} needs one number for each action."
         )
     return actions
 
@@ -219,12 +227,14 @@ def _network(
 ) -> Network:
     """An actor or a critic with a head of its own; all before the head may be that of another network."""
     config = spec.config
+    # The order of creation is part of the experiment: with the same seed the first parameters are the same.
     if shared_with is not None:
         encoder, branch, inference = shared_with.encoder, shared_with.branch, shared_with.inference
     else:
         encoder = encoder_of(spec.obs_space, config.picture_embedding)
         branch = MemoryBranch(spec, encoder.out_dim, actions) if remembers else MarkovBranch()
         inference = TaskInference.of(config, branch.out_dim, encoder.out_dim, actions)
+    # A head is built last, to the sizes of what it reads.
     sizes = HeadSizes(
         context=branch.out_dim if inference is None else inference.out_dim,
         obs=encoder.out_dim,

@@ -1,6 +1,4 @@
-"""What an agent is built from, what it reads, and what it gives: the words between the collector, the agent
-and the algorithms.
-"""
+"""What an agent is built from, reads and gives: what collector, agent and algorithms share."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from buffers.base import Obs
-from envs.base import ActionSpace
+from envs.base import ActionSpace, map_obs
 from policies.memory.base import Memory, MemoryConfig, State
 from policies.nn.mlp import Activation
 from utils.options import OnlyIf, option
@@ -25,7 +23,7 @@ NOTHING_TO_SHARE = (
 
 
 class Arch(Enum):
-    """Who remembers: nobody; actor and critic; the critic alone."""
+    """Which networks have a memory: none, actor and critic, or the critic alone."""
 
     Markov = "Markov"
     Memory = "Memory"
@@ -47,7 +45,7 @@ IN_HYPERNETWORK = OnlyIf(
 
 
 class Encoders(Enum):
-    """Whether actor and critic encode and remember each by itself, or once for both."""
+    """Whether actor and critic have an encoder and a memory each, or share them."""
 
     separate = "separate"
     shared = "shared"
@@ -61,14 +59,14 @@ class Precision(Enum):
 
 
 class Decodes(Enum):
-    """What a belief over the task is to predict: rewards, or next observations too."""
+    """What a belief over the task predicts: rewards, or next observations too."""
 
     reward = "reward"
     reward_and_transition = "reward_and_transition"
 
 
 class HeadsRead(Enum):
-    """What heads read of a memory that infers the task: its features, or the belief in their place."""
+    """What heads read of a memory that infers the task: its output, or the belief in its place."""
 
     features = "features"
     belief = "belief"
@@ -76,48 +74,49 @@ class HeadsRead(Enum):
 
 @dataclass
 class TaskInferenceConfig:
-    """Options of the loss by which a memory infers the task (task_inference.py); without a weight there is
-    none of it.
+    """Options of the loss by which a memory infers the task (task_inference.py).
+
+    With `heads_read=belief` heads read the mean and log-variance of the belief, and the memory learns from
+    this loss alone.
     """
 
     weight: float = option(
-        0.0,
-        "weight of the task-inference loss beside those of the actor and the critic; 0 leaves it out",
-        low=0,
+        0.0, "weight of the task-inference loss beside actor and critic; 0 leaves it out", low=0
     )
-    latent: int = option(5, "numbers of the latent task that is believed in", low=1, only_if=INFERS_TASK)
+    latent: int = option(5, "numbers of the latent task", low=1, only_if=INFERS_TASK)
     kl_weight: float = option(
         0.1,
-        "weight of the belief's divergence from the one a row before, beside what it predicts",
+        "weight of the KL divergence of each belief from the one a row before",
         low=0,
         only_if=INFERS_TASK,
     )
     decode: Decodes = option(
         Decodes.reward,
-        "what it predicts: reward, or reward_and_transition (next observations too)",
+        "what a belief predicts: reward, or reward_and_transition (next observations too)",
         only_if=INFERS_TASK,
     )
     rows: int | None = option(
         50,
-        "rows for each column of a batch whose beliefs are trained in a gradient step; null takes all",
+        "rows per column of a batch whose beliefs a gradient step trains; null takes all",
         low=1,
         only_if=INFERS_TASK,
     )
     steps: int | None = option(
         50,
-        "steps of its trial that the belief of each of them predicts; null takes all",
+        "steps of its trial that each of these beliefs predicts; null takes all",
         low=1,
         only_if=INFERS_TASK,
     )
-    hidden: list[int] = option([64, 32], "layers of the networks that predict", low=1, only_if=INFERS_TASK)
+    hidden: list[int] = option(
+        [64, 32], "hidden layers of the decoders, the networks that predict", low=1, only_if=INFERS_TASK
+    )
     heads_read: HeadsRead = option(
-        HeadsRead.features,
-        "features, or belief: mean and log-variance, and the memory learns from this loss alone",
+        HeadsRead.features, "what heads read: features (the memory's output), or belief"
     )
 
 
 class Conditioning(Enum):
-    """How what is remembered enters a head's network."""
+    """How the memory's output enters a head's network (conditioning.py)."""
 
     concatenate = "concatenate"
     film = "film"
@@ -126,67 +125,77 @@ class Conditioning(Enum):
 
 @dataclass
 class AgentConfig:
-    """The parts of an agent and their sizes; an embedding of size 0 switches an input of the memory off."""
+    """The parts of an agent and their sizes; an embedding of size 0 switches an input off.
+
+    `precision=bfloat16` computes the heads' hidden layers of updates so, for 256 rows or more, with sums and
+    parameters in float32. It pays where the processor has it (avx512_bf16, AMX, CUDA), is slow elsewhere, and
+    changes results a little.
+
+    `conditioning`: with concatenate the memory's output stands beside the current row; with film it scales
+    and shifts the hidden layers of a network of that row; with hypernetwork it makes that network's weights.
+    In agent=Memory_Markov this concerns the critic, as the actor has no memory.
+
+    `encoders=null` means shared for DQN, and for PPO where both networks have a memory or neither; for all
+    others it means separate.
+    """
 
     arch: Arch = option(
-        Arch.Memory, "Markov, Memory (actor and critic remember) or Memory_Markov (only the critic does)"
+        Arch.Memory, "which networks have a memory: Markov none, Memory both, Memory_Markov the critic"
     )
     action_embedding: int = option(
         16,
-        "size of the previous action's embedding in the memory's input; 0 leaves it out",
+        "size of the previous action's embedding for the memory; 0 leaves it out",
         low=0,
         only_if=WITH_MEMORY,
     )
     reward_embedding: int = option(
         16,
-        "size of the previous reward's embedding in the memory's input; 0 leaves it out",
+        "size of the reward's embedding for the memory; 0 leaves it out",
         low=0,
         only_if=WITH_MEMORY,
     )
     obs_embedding: int = option(
         32,
-        "size of the observation's embedding in the memory's input; 0 leaves it out",
+        "size of the observation's embedding for the memory; 0 leaves it out",
         low=0,
         only_if=WITH_MEMORY,
     )
     shortcut_embedding: int = option(
         32,
-        "size of the embedding of the current observation that goes past the memory; 0 leaves it out",
+        "size of the current observation's embedding for the heads; 0 leaves it out",
         low=0,
         only_if=WITH_MEMORY,
     )
-    picture_embedding: int = option(64, "features of a picture in the observation, by convolutions", low=1)
-    hidden: list[int] = option([128, 128], "layers of the policy's and the critic's heads", low=1)
-    activation: Activation = option(Activation.relu, "between those layers: relu or tanh")
+    picture_embedding: int = option(
+        64, "numbers to which convolutions reduce a picture in the observation", low=1
+    )
+    hidden: list[int] = option([128, 128], "hidden layers of the policy's and the critic's heads", low=1)
+    activation: Activation = option(Activation.relu, "function between those layers: relu or tanh")
     precision: Precision = option(
-        Precision.float32,
-        "bfloat16: an update computes those layers in it, with sums and parameters in float32, for 256 rows or more; it pays where the processor "
-        "has it (avx512_bf16, AMX, CUDA), is slow elsewhere, and changes results a little",
+        Precision.float32, "type in which updates compute those layers: float32 or bfloat16"
     )
     conditioning: Conditioning = option(
         Conditioning.concatenate,
-        "how heads read what is remembered: concatenate, beside the current row; film, it scales and shifts the hidden layers of a network of "
-        "that row; hypernetwork, it makes that network's weights (in agent=Memory_Markov the critic's: the actor has nothing to read)",
+        "how the memory's output enters the heads: concatenate, film or hypernetwork",
     )
     hyper_embedding: int = option(
         16,
-        "numbers that conditioning=hypernetwork first reduces the features of the memory to, its cost grows with them; 0 takes all",
+        "numbers to which a hypernetwork first reduces the memory's output; 0 takes it as it is",
         low=0,
         only_if=IN_HYPERNETWORK,
     )
     encoders: Encoders | None = option(
-        None,
-        "separate: actor and critic encode and remember each by itself; shared: once for both; null: shared by DQN, and by PPO where both "
-        "remember or neither, else separate",
+        None, "separate, shared (one encoder and memory for actor and critic), or null: by algorithm"
     )
     normalise_obs: bool = option(False, "shift and scale observations by their running mean and deviation")
     normalise_reward: bool = option(False, "scale rewards by the running deviation of the discounted return")
     task_inference: TaskInferenceConfig = field(
-        default_factory=TaskInferenceConfig, metadata={"help": "infer the task from what is remembered"}
+        default_factory=TaskInferenceConfig, metadata={"help": "infer the task from the memory's output"}
     )
 
     def problems(self) -> Iterator[str]:
         """One sentence for each combination of these options that cannot work."""
+        # What belongs to one option alone is checked by its range; here are pairs of options.
         if self.encoders is Encoders.shared and self.arch is Arch.Memory_Markov:
             yield NOTHING_TO_SHARE
         yield from self._conditioning_problems()
@@ -231,7 +240,7 @@ class AgentConfig:
 
 @dataclass(frozen=True)
 class AgentSpec:
-    """What an agent is built from; its first parameters are a function of it, the seed included."""
+    """What an agent is built from; its first parameters follow from it, the seed included."""
 
     obs_space: spaces.Box | spaces.Dict
     action_space: ActionSpace
@@ -243,7 +252,7 @@ class AgentSpec:
 
 
 class Inputs(Protocol):
-    """The fields of a row that an agent reads: those of the rows of all slots and of a Batch alike."""
+    """The fields of rows that an agent reads; PolicyRows and Batch have them."""
 
     obs: Obs
     reward: Tensor
@@ -267,13 +276,8 @@ class PolicyRows:
 
     def to(self, device: str) -> PolicyRows:
         """The same rows on another device."""
-        obs = (
-            {key: part.to(device) for key, part in self.obs.items()}
-            if isinstance(self.obs, dict)
-            else self.obs.to(device)
-        )
         return PolicyRows(
-            obs,
+            map_obs(lambda part: part.to(device), self.obs),
             self.reward.to(device),
             self.prev_action.to(device),
             self.episode_start.to(device),
@@ -282,7 +286,7 @@ class PolicyRows:
 
 
 class Distribution(Protocol):
-    """A distribution over actions, with leading dimensions [...]; whatever head made it."""
+    """A distribution over actions, with leading dimensions [...]."""
 
     def sample(self, noise: Tensor) -> Tensor:
         """[..., A] the action that this noise picks."""
@@ -307,10 +311,11 @@ class Features(NamedTuple):
     mask: Tensor | None = None
     """[..., n] which actions are allowed, where the observation says so."""
     memory: Tensor | None = None
-    """[T, B, F] the memory's output, with gradients, where a loss infers the task from it; None once selected."""
+    """[T, B, F] the memory's output, where a loss infers the task from it; None once rows are selected."""
 
     def select_rows(self, rows: Tensor) -> Features:
         """[M, ...] of [T, B, ...], by flat row numbers."""
+        # The memory's output is left out: task inference reads whole batches.
         return Features(
             select_rows(self.context, rows),
             select_rows(self.obs, rows),

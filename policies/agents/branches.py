@@ -1,6 +1,4 @@
-"""Branches: what an actor or a critic remembers at each row. A Markov branch remembers nothing, in zero
-features.
-"""
+"""Branches: the part of an actor or a critic that may have a memory; without one its output is empty."""
 
 from __future__ import annotations
 
@@ -19,27 +17,28 @@ from policies.nn.mlp import linear_parameters
 
 
 class Branch(nn.Module, ABC):
-    """Features of rows, [N, out_dim] one step at a time or [T, B, out_dim] over a batch; `obs` is the
-    observation, encoded.
+    """From rows to [N, out_dim], one step at a time, or to [T, B, out_dim], over a batch.
+
+    `obs` is the observation, encoded.
     """
 
     out_dim: int
 
     @abstractmethod
     def initial_state(self, num_slots: int) -> State:
-        """What is remembered before the first row."""
+        """The state before the first row of a trial."""
 
     @abstractmethod
     def step(self, rows: PolicyRows, obs: Tensor, state: State) -> tuple[Tensor, State]:
-        """The next row of every slot."""
+        """Read the next row of every slot."""
 
     @abstractmethod
     def unroll(self, batch: Batch, obs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """All rows of a batch, from `state` or the initial one; and what is remembered after the last."""
+        """Read all rows of a batch, from `state` or the initial one; with the state after the last row."""
 
 
 class MarkovBranch(Branch):
-    """No features: the heads see the current row alone."""
+    """No memory: the heads read the current row alone."""
 
     out_dim = 0
 
@@ -57,12 +56,13 @@ class MarkovBranch(Branch):
 
 
 class MemoryBranch(Branch):
-    """Embeds previous action, reward and observation, each by itself, and remembers them."""
+    """A memory that reads embeddings of the previous action, the reward and the observation."""
 
     def __init__(self, spec: AgentSpec, obs_dim: int, actions: Actions) -> None:
         super().__init__()
         self._actions = actions
         self._farthest_reward = farthest_reward(spec.config)
+        # The size of each input, and of its embedding; an embedding of size 0 leaves the input out.
         sizes = {
             "prev_action": (actions.dim, spec.config.action_embedding),
             "reward": (1, spec.config.reward_embedding),
@@ -75,18 +75,20 @@ class MemoryBranch(Branch):
         in_dim = sum(size for _, size in sizes.values())
         if not in_dim:
             raise ValueError(
-                "The memory has nothing to read: agent.action_embedding, agent.reward_embedding and agent.obs_embedding are all 0."
+                "The memory has nothing to read: agent.action_embedding, agent.reward_embedding "
+                "and agent.obs_embedding are all 0."
             )
         self.memory = spec.memory(spec.memory_config, in_dim)
         check_state(self.memory)
         self.out_dim = self.memory.out_dim
 
     def initial_state(self, num_slots: int) -> State:
-        """The memory's."""
+        """The memory's initial state."""
         return self.memory.initial_state(num_slots)
 
     def step(self, rows: PolicyRows, obs: Tensor, state: State) -> tuple[Tensor, State]:
         """[N, out_dim]; only a trial's start forgets."""
+        # A memory reads [T, B, ...]: acting is T = 1.
         out, state = self.memory(self._embed(rows, obs)[None], state, rows.trial_start[None])
         return out[0], state
 
@@ -96,8 +98,10 @@ class MemoryBranch(Branch):
         return self.memory(self._embed(batch, obs), start, batch.trial_start)
 
     def _embed(self, inputs: Inputs, obs: Tensor) -> Tensor:
+        # Normalised rewards are cut off here, as networks read them; losses read them uncut.
         reward = inputs.reward.clamp(-self._farthest_reward, self._farthest_reward)
         values = {"prev_action": self._actions.previous(inputs), "reward": reward[..., None], "obs": obs}
+        # x = (relu(E_a a), relu(E_r r), relu(E_o o)), side by side
         return torch.cat(
             [dense(values[name], weight, bias, "relu") for name, (weight, bias) in self._applied], -1
         )

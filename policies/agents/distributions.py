@@ -1,4 +1,4 @@
-"""Distributions over actions: what a policy head says of every row."""
+"""Distributions over actions: what a policy head gives for every row."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from torch.nn.functional import softplus
 LARGEST_ACTION = 1.0 - 1e-6
 """atanh(1) is infinite, and float32 rounds tanh(9) to 1."""
 FORBIDDEN = -1e9
-"""The logit of an action that is not allowed: its probability is 0 exactly, and 0 times its logarithm is 0,
-which it is not for infinity.
-"""
+"""The logit of an action that is not allowed: its probability is exactly 0, and p log p is 0, not NaN."""
 
 
 @dataclass
@@ -30,7 +28,7 @@ class TanhGaussian:
         return torch.tanh(self.mean + self.log_std.exp() * noise)
 
     def sample_with_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """The same action, and its log-probability from u itself, which is exact where tanh has rounded to 1."""
+        """The action and its log-probability, from u itself: exact where tanh has rounded to 1."""
         u = self.mean + self.log_std.exp() * noise
         return torch.tanh(u), self._log_prob(u, noise)
 
@@ -40,12 +38,13 @@ class TanhGaussian:
 
     def log_prob(self, action: Tensor) -> Tensor:
         """[...] the log-density of an action."""
+        # Invert tanh; an action that was rounded to 1 would be at infinity.
         u = torch.atanh(action.clamp(-LARGEST_ACTION, LARGEST_ACTION))
         return self._log_prob(u, (u - self.mean) * torch.exp(-self.log_std))
 
     def _log_prob(self, u: Tensor, noise: Tensor) -> Tensor:
-        # log pi(a) = log N(u; mean, std) - sum log(1 - tanh(u)^2),  and  log(1 - tanh(u)^2) = 2 (log 2 - u -
-        # softplus(-2u))  without cancellation
+        # log pi(a) = log N(u; mean, std) - sum log(1 - tanh(u)^2), by the change of variables a = tanh(u).
+        # Without cancellation: log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)).
         log_normal = -0.5 * noise.square() - self.log_std - 0.5 * math.log(2.0 * math.pi)
         return (log_normal - 2.0 * (math.log(2.0) - u - softplus(-2.0 * u))).sum(-1)
 
@@ -67,15 +66,14 @@ class Noisy:
 
     def log_prob(self, action: Tensor) -> Tensor:
         """[...] the log-density of an action, as if nothing were clipped."""
+        # log N(a; action, deviation) of A independent numbers
         noise = (action - self.action) / self.deviation
         return (-0.5 * noise.square() - math.log(self.deviation) - 0.5 * math.log(2.0 * math.pi)).sum(-1)
 
 
 @dataclass
 class Gaussian:
-    """a ~ N(mean, std) in all of R^A, one number after another: environments take what lies beyond a bound as
-    the bound.
-    """
+    """a ~ N(mean, std) in all of R^A, with independent numbers; environments clip it to their bounds."""
 
     mean: Tensor
     log_std: Tensor
@@ -91,11 +89,13 @@ class Gaussian:
 
     def log_prob(self, action: Tensor) -> Tensor:
         """[...] the log-density of an action."""
+        # log N(a; mean, std) = -1/2 ((a - mean) / std)^2 - log std - 1/2 log 2 pi, summed over numbers
         noise = (action - self.mean) * torch.exp(-self.log_std)
         return -0.5 * noise.square().sum(-1) - (self.log_std + 0.5 * math.log(2.0 * math.pi)).sum(-1)
 
     def entropy(self) -> Tensor:
         """[...] nats; one number where the deviation is the same at every row."""
+        # 1/2 log(2 pi e std^2), summed over numbers
         return (self.log_std + 0.5 * math.log(2.0 * math.pi * math.e)).sum(-1)
 
 
@@ -105,10 +105,9 @@ class Categorical:
     def __init__(self, logits: Tensor, start: int = 0, mask: Tensor | None = None) -> None:
         self._start = start
         self.allowed: Tensor | None = None
-        """[..., n] bool; None where all are. A mask that allows nothing, as on the last row of an episode,
-        forbids nothing.
-        """
+        """[..., n] bool; None where all actions are allowed."""
         if mask is not None:
+            # A mask that allows nothing, as on the last row of an episode, forbids nothing.
             given = mask != 0
             self.allowed = given | ~given.any(-1, keepdim=True)
             logits = logits.masked_fill(~self.allowed, FORBIDDEN)
@@ -116,13 +115,12 @@ class Categorical:
 
     @cached_property
     def log_probs(self) -> Tensor:
-        """[..., n] of each action; about `FORBIDDEN` where it is not allowed."""
+        """[..., n] the log-probability of each action; about `FORBIDDEN` where it is not allowed."""
         return torch.log_softmax(self.logits, -1)
 
     def sample(self, noise: Tensor) -> Tensor:
-        """[...] the action that Gumbel noise [..., n] picks: the largest of noise plus logit has the
-        probabilities of the softmax.
-        """
+        """[...] the action that Gumbel noise [..., n] picks."""
+        # The Gumbel-max trick: the largest of logit plus noise has the probabilities of the softmax.
         return (self.logits + noise).argmax(-1) + self._start
 
     def mode(self) -> Tensor:
@@ -130,7 +128,7 @@ class Categorical:
         return self.logits.argmax(-1) + self._start
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """[...] of an action; padding holds 0, which need not be one, and gets some number."""
+        """[...] the log-probability of an action; padding, which need not hold one, gets some number."""
         index = (action - self._start).clamp(0, self.logits.shape[-1] - 1)
         return self.log_probs.gather(-1, index[..., None]).squeeze(-1)
 
@@ -139,20 +137,21 @@ class Categorical:
         return -(self.log_probs.exp() * self.log_probs).sum(-1)
 
     def highest_entropy(self) -> Tensor:
-        """[...] nats: of the uniform distribution over the actions that are allowed."""
+        """[...] the entropy, in nats, of the uniform distribution over the allowed actions."""
         if self.allowed is None:
             return torch.full_like(self.logits[..., 0], math.log(self.logits.shape[-1]))
         return self.allowed.sum(-1).to(self.logits.dtype).log()
 
 
 class EpsilonGreedy(Categorical):
-    """The action with the highest value; but with probability epsilon one of those that are allowed, each as
-    likely.
-    """
+    """The action with the highest value, but with probability epsilon any allowed one, uniformly."""
 
     def __init__(self, values: Tensor, epsilon: Tensor, start: int = 0, mask: Tensor | None = None) -> None:
         super().__init__(values, start, mask)
-        allowed = torch.ones_like(self.logits) if self.allowed is None else self.allowed.to(values.dtype)
+        allowed = torch.ones_like(self.logits)
+        if self.allowed is not None:
+            allowed = self.allowed.to(values.dtype)
+        # p = epsilon / (number of allowed actions) + (1 - epsilon) at the best one
         self._best = self.logits.argmax(-1)
         best = torch.zeros_like(self.logits).scatter_(-1, self._best[..., None], 1.0)
         probs = epsilon * allowed / allowed.sum(-1, keepdim=True) + (1.0 - epsilon) * best

@@ -1,6 +1,4 @@
-"""Encoders: an observation as one vector, whatever its space. An actor has one and a critic has one; memory
-and shortcut both read it.
-"""
+"""Encoders: an observation as one vector, whatever its space; memory and shortcut both read it."""
 
 from __future__ import annotations
 
@@ -15,11 +13,11 @@ from envs.base import ObsSpace
 from envs.interop.spaces import MASK_KEY
 
 SMALL = 8
-"""A picture is halved until no side is longer than this."""
+"""A picture is halved until no side is longer than this number of pixels."""
 CHANNELS = (16, 32)
-"""Of the first convolution, and of all others."""
+"""Channels of the first pair of convolutions, and of all others."""
 USUAL = (1, 3, 4)
-"""Channels of a picture."""
+"""Numbers of channels that pictures usually have."""
 
 
 class Encoder(nn.Module, ABC):
@@ -33,7 +31,7 @@ class Encoder(nn.Module, ABC):
 
 
 class Vector(Encoder):
-    """A vector as it is, as float32; any other array that is no picture is read as one."""
+    """A vector as float32; any other array that is not a picture is flattened into one."""
 
     def __init__(self, space: spaces.Box) -> None:
         super().__init__()
@@ -41,7 +39,7 @@ class Vector(Encoder):
         self.out_dim = int(torch.Size(space.shape).numel())
 
     def forward(self, obs: Obs) -> Tensor:
-        """No parameters."""
+        """Flatten and convert; there are no parameters."""
         assert isinstance(obs, Tensor)
         if self._ndim == 1:
             return obs.float()
@@ -49,24 +47,28 @@ class Vector(Encoder):
 
 
 class Picture(Encoder):
-    """Convolutions [h, w, c]: 3x3, with ReLU, by steps of two while the picture is large; then one layer to
-    `size` features.
+    """Convolutions of a picture [h, w, c], and one layer to `size` numbers.
 
-    Where the first axis is the shortest, and the last no usual number of channels, it is [c, h, w]. Whole
-    numbers of a byte become [0, 1] here, so that they stay bytes in the replay.
+    Convolutions are 3x3 with ReLU, and halve the picture while it is large. Where the first axis is the
+    shortest, and the last is no usual number of channels, the picture is [c, h, w]. Bytes become [0, 1] here,
+    so that they stay bytes in the replay.
     """
 
     def __init__(self, space: spaces.Box, size: int) -> None:
         super().__init__()
         self._channels_first = space.shape[0] < min(space.shape[1:]) and space.shape[2] not in USUAL
-        height, width, channels = (*space.shape[1:], space.shape[0]) if self._channels_first else space.shape
+        height, width, channels = space.shape
+        if self._channels_first:
+            channels, height, width = space.shape
         self._scale = 1.0 / 255.0 if space.dtype == "uint8" else 1.0
         self._shape = space.shape
         layers: list[nn.Module] = []
+        # At least one convolution of each width; each is followed by its ReLU, so two layers stand for one.
         while max(height, width) > SMALL or len(layers) < 2 * len(CHANNELS):
             stride = 2 if max(height, width) > SMALL else 1
             wanted = CHANNELS[min(len(layers) // 2, len(CHANNELS) - 1)]
             layers += [nn.Conv2d(channels, wanted, kernel_size=3, stride=stride, padding=1), nn.ReLU()]
+            # With padding 1 a stride of two halves a side, rounded up.
             height, width, channels = -(-height // stride), -(-width // stride), wanted
         self.net = nn.Sequential(*layers, nn.Flatten(), nn.Linear(height * width * channels, size), nn.ReLU())
         self.out_dim = size
@@ -74,6 +76,7 @@ class Picture(Encoder):
     def forward(self, obs: Obs) -> Tensor:
         """All pictures in one call."""
         assert isinstance(obs, Tensor)
+        # [..., h, w, c] -> [N, c, h, w], as torch's convolutions want them
         pictures = obs.reshape(-1, *self._shape)
         if not self._channels_first:
             pictures = pictures.permute(0, 3, 1, 2)
@@ -81,14 +84,13 @@ class Picture(Encoder):
 
 
 class Parts(Encoder):
-    """The parts of a Dict, each by its own encoder, side by side."""
+    """The parts of a Dict observation, each by an encoder of its own, side by side."""
 
     def __init__(self, parts: dict[str, spaces.Box], picture_embedding: int) -> None:
         super().__init__()
         self._keys = tuple(parts)
-        self.parts = nn.ModuleList(
-            _encoder(space, picture_embedding) for space in parts.values()
-        )  # in a ModuleDict not every key would do
+        # A list, since not every key of an observation could name a module of a ModuleDict.
+        self.parts = nn.ModuleList(_encoder(space, picture_embedding) for space in parts.values())
         self.out_dim = sum(int(part.out_dim) for part in self.parts)  # pyright: ignore[reportArgumentType]
 
     def forward(self, obs: Obs) -> Tensor:
@@ -100,31 +102,32 @@ class Parts(Encoder):
 def encoder_of(space: ObsSpace, picture_embedding: int) -> Encoder:
     """The encoder of an observation space."""
     parts = readable_parts(space)
-    return (
-        Parts(parts, picture_embedding)
-        if isinstance(space, spaces.Dict)
-        else _encoder(parts[""], picture_embedding)
-    )
+    if isinstance(space, spaces.Dict):
+        return Parts(parts, picture_embedding)
+    return _encoder(parts[""], picture_embedding)
 
 
 def readable_parts(space: ObsSpace) -> dict[str, spaces.Box]:
-    """What there is to encode, by key; a `ValueError` of one sentence where there is something else, or
-    nothing.
-    """
+    """The arrays that are encoded, by key; a `ValueError` of one sentence where there is anything else."""
     given = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
     given.pop(MASK_KEY, None)
     parts = {key: part for key, part in given.items() if isinstance(part, spaces.Box)}
     if not parts or len(parts) < len(given):
         raise ValueError(
-            f"The agent reads vectors and pictures, or a Dict of them, not {space}: make them arrays in its family."
+            f"The agent reads vectors and pictures, or a Dict of them, not {space}: "
+            "make them arrays in its family."
         )
     return parts
 
 
 def mask_of(obs: Obs) -> Tensor | None:
     """[..., n] which actions are allowed, where the observation says so."""
-    return obs.get(MASK_KEY) if isinstance(obs, dict) else None
+    if isinstance(obs, dict):
+        return obs.get(MASK_KEY)
+    return None
 
 
 def _encoder(space: spaces.Box, picture_embedding: int) -> Encoder:
-    return Picture(space, picture_embedding) if len(space.shape) == 3 else Vector(space)
+    if len(space.shape) == 3:
+        return Picture(space, picture_embedding)
+    return Vector(space)

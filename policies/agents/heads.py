@@ -39,8 +39,8 @@ class HeadSizes:
 class Head(nn.Module):
     """The networks of a head, all of one shape and with the same inputs: the context and the current row.
 
-    Beside a memory the current row takes a shortcut past it, through an embedding. Without a memory the row is
-    read as it is, and there is no context. An embedding of size 0 leaves the observation out.
+    Beside a memory the current row takes a shortcut past it, through an embedding. Without a memory the row
+    is read as it is, and there is no context. An embedding of size 0 leaves the observation out.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Head(nn.Module):
         last_gain: float | None = None,
     ) -> None:
         super().__init__()
+        # The current row: the observation, and for some critics the action.
         has_context = sizes.context > 0
         self._reads_obs = not has_context or sizes.shortcut > 0
         row = sizes.obs * self._reads_obs + sizes.action * with_action
@@ -77,7 +78,7 @@ class Head(nn.Module):
         self.nets = nn.ModuleList([network() for _ in range(networks)])
 
     def outputs(self, features: Features, action: Tensor | None = None) -> list[Tensor]:
-        """What each network gives for rows [..., F], [..., out_dim]; critics of vectors read the action too."""
+        """[..., out_dim] of each network, for rows [..., F]; critics of vectors read the action too."""
         row = features.obs if self._reads_obs else features.obs[..., :0]
         if action is not None:
             row = torch.cat([row, action], -1)
@@ -107,7 +108,7 @@ class GaussianHead(Head):
     """A Gaussian over actions: the mean is a function of the row, the deviation is a parameter."""
 
     def __init__(self, sizes: HeadSizes, deviation: float = 1.0) -> None:
-        # A last layer near zero makes all first means nearly 0 (gain 0.01; Engstrom et al. 2020).
+        # A last layer of gain 0.01 makes all first means nearly 0, as in CleanRL's PPO.
         super().__init__(sizes, sizes.action, last_gain=0.01)
         self.log_std = nn.Parameter(torch.full((sizes.action,), log(deviation)))
 
@@ -121,6 +122,7 @@ class ValueHead(Head):
     """One estimate of V(h, s)."""
 
     def __init__(self, sizes: HeadSizes) -> None:
+        # An orthogonal start with gain 1 for the values, as in CleanRL's PPO.
         super().__init__(sizes, 1, last_gain=1.0)
 
     def forward(self, features: Features) -> Tensor:
@@ -156,6 +158,7 @@ class EpsilonGreedyHead(nn.Module):
 
     def forward(self, features: Features) -> EpsilonGreedy:
         """The policy at rows [..., F]."""
+        # The critics of an ensemble vote by their mean.
         return EpsilonGreedy(self.critic(features).mean(0), self.epsilon, self._start, features.mask)
 
 

@@ -1,6 +1,4 @@
-"""Normalisation: observations by their running mean and deviation, rewards by the running deviation of the
-discounted return.
-"""
+"""Normalisation: observations by mean and deviation, rewards by the deviation of the discounted return."""
 
 from __future__ import annotations
 
@@ -13,117 +11,114 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from buffers.base import Batch
+from buffers.base import Batch, Obs
 from envs.base import ObsSpace
 from envs.interop.spaces import MASK_KEY
 from policies.agents.base import AgentConfig, PolicyRows
 
 FARTHEST = 10.0
-"""Where networks see normalised numbers cut off: what hardly ever changes, or is hardly ever paid, would
-otherwise be huge when it is.
+"""The bound of normalised numbers that networks read.
+
+A number that hardly ever changes, or a reward that is hardly ever paid, would otherwise be huge when it does.
 """
 LARGEST_REWARD = 100.0
-"""Where normalised rewards are cut off before anything is learned from them. In deviations of the return, a
-reward that comes once in T rows is about as large as the root of T: cut like what networks see, all payments
-at the ends of long trials would be worth the same.
+"""The bound of normalised rewards that losses read.
+
+In deviations of the return, a reward that comes once in T rows is about as large as the root of T. With the
+bound of the networks, all rewards at the ends of long trials would be worth the same.
 """
 SMALLEST = 1e-4
-"""Deviation that is divided by at least."""
+"""The smallest deviation by which numbers are divided."""
 
 Read = TypeVar("Read", Batch, PolicyRows)
 
 
 def farthest_reward(config: AgentConfig) -> float:
-    """Where networks see rewards cut off."""
+    """The bound of the rewards that networks read."""
     return FARTHEST if config.normalise_reward else math.inf
 
 
 class Normaliser(nn.Module):
-    """Applied to all rows that an agent's networks read, those that it acts on and those that it learns from
-    alike.
+    """Normalises all rows that an agent's networks read, whether it acts on them or learns from them.
 
-    It learns from whole trials by `update` and from nothing else, so evaluation changes nothing. Left as
-    they are: pictures, the mask of actions, and numbers that their space keeps within [-1, 1], such as the
-    new-episode flag, which would be huge whenever it is up.
+    It learns from whole trials by `update` and from nothing else, so evaluation changes nothing. Pictures,
+    the mask of actions, and numbers that their space holds within [-1, 1] are left as they are. The
+    new-episode flag is such a number: normalised, it would be huge whenever it is 1.
     """
 
     def __init__(self, space: ObsSpace, *, obs: bool, reward: bool) -> None:
         super().__init__()
         self._reward = reward
+        # The parts of an observation that are normalised, by key; one array alone has the key "".
         parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {"": space}
         vectors = {
             key: part
             for key, part in parts.items()
-            if isinstance(part, spaces.Box) and key != MASK_KEY and len(part.shape) < 3
+            if obs and isinstance(part, spaces.Box) and key != MASK_KEY and len(part.shape) < 3
         }
-        self._open = (
-            {key: torch.from_numpy(~((part.low >= -1) & (part.high <= 1))) for key, part in vectors.items()}
-            if obs
-            else {}
-        )
+        # Which of their numbers are normalised: those that their space does not hold within [-1, 1].
+        self._unbounded = {
+            key: torch.from_numpy(~((part.low >= -1) & (part.high <= 1))) for key, part in vectors.items()
+        }
         # In float64 and on the CPU wherever the networks are: not every device has float64, and a count of
         # rows outgrows float32.
-        self._moments = {key: Moments.of(part.shape) for key, part in vectors.items()} if obs else {}
+        self._moments = {key: Moments.of(part.shape) for key, part in vectors.items()}
         self._return = Moments.of(())
-        self._names = {
-            key: (f"shift{index}", f"scale{index}") for index, key in enumerate(self._open)
-        }  # not every key could name a buffer
+        # What the moments amount to is a shift and a scale, on the device of the networks. They are numbered,
+        # since not every key could name a buffer; and not saved, since they follow from the moments.
+        self._names = {key: (f"shift{index}", f"scale{index}") for index, key in enumerate(vectors)}
         for key, (shift, scale) in self._names.items():
-            self.register_buffer(shift, torch.zeros(self._open[key].shape), persistent=False)
-            self.register_buffer(scale, torch.ones(self._open[key].shape), persistent=False)
+            self.register_buffer(shift, torch.zeros(self._unbounded[key].shape), persistent=False)
+            self.register_buffer(scale, torch.ones(self._unbounded[key].shape), persistent=False)
         self.register_buffer("reward_scale", torch.ones(()), persistent=False)
 
     def forward(self, inputs: Read) -> Read:
         """The same rows, normalised."""
         if self._names:
-            obs = inputs.obs
-            parts = {
-                key: self._centred(key, obs[key] if isinstance(obs, dict) else obs) for key in self._names
-            }
-            inputs = replace(inputs, obs={**obs, **parts} if isinstance(obs, dict) else parts[""])
+            parts = _parts_of(inputs.obs)
+            normalised = parts | {key: self._normalised(key, parts[key]) for key in self._names}
+            inputs = replace(inputs, obs=normalised if isinstance(inputs.obs, dict) else normalised[""])
         if not self._reward:
             return inputs
-        return replace(
-            inputs,
-            reward=(inputs.reward * self.get_buffer("reward_scale")).clamp_(-LARGEST_REWARD, LARGEST_REWARD),
-        )
+        # Rewards are scaled and not shifted: a shift would change which policy is best.
+        reward = inputs.reward * self.get_buffer("reward_scale")
+        return replace(inputs, reward=reward.clamp_(-LARGEST_REWARD, LARGEST_REWARD))
 
-    def _centred(self, key: str, values: Tensor) -> Tensor:
-        shift, scale = self._names[key]
-        return torch.addcmul(self.get_buffer(shift), values.float(), self.get_buffer(scale)).clamp_(
-            -FARTHEST, FARTHEST
-        )
+    def _normalised(self, key: str, values: Tensor) -> Tensor:
+        shift, scale = (self.get_buffer(name) for name in self._names[key])
+        # (x - mean) / deviation, as shift + x scale
+        return torch.addcmul(shift, values.float(), scale).clamp_(-FARTHEST, FARTHEST)
 
     @torch.no_grad()
     def update(self, batch: Batch, discount: float) -> None:
-        """Learn from the rows of whole trials, as they came."""
-        valid = batch.valid
+        """Learn from the rows of whole trials, as they were collected."""
+        valid, parts = batch.valid, _parts_of(batch.obs)
         for key, moments in self._moments.items():
-            values = batch.obs[key] if isinstance(batch.obs, dict) else batch.obs
-            moments.add(values[valid])
+            moments.add(parts[key][valid])
         if self._reward:
             self._return.add(discounted_returns(batch, discount)[valid.cpu()])
         self._refresh()
 
     def _refresh(self) -> None:
+        """Shifts and scales from the moments; numbers that are not normalised have shift 0 and scale 1."""
         for key, (shift, scale) in self._names.items():
-            moments, touched = self._moments[key], self._open[key]
-            factor = torch.where(touched, 1.0 / moments.deviation(), 1.0)
+            moments, unbounded = self._moments[key], self._unbounded[key]
+            factor = torch.where(unbounded, 1.0 / moments.deviation(), 1.0)
             self.get_buffer(scale).copy_(factor)
-            self.get_buffer(shift).copy_(torch.where(touched, -moments.mean * factor, 0.0))
+            self.get_buffer(shift).copy_(torch.where(unbounded, -moments.mean * factor, 0.0))
         deviation = self._return.deviation()
-        # As long as no trial has brought anything else than another, rewards are left as they are.
+        # As long as all returns are equal, rewards are left as they are.
         self.get_buffer("reward_scale").copy_(torch.where(deviation > SMALLEST, 1.0 / deviation, 1.0))
 
     def get_extra_state(self) -> dict[str, Any]:
-        """For `state_dict`: all that has been learned."""
+        """The moments, which `state_dict` saves."""
         return {
             "obs": {key: moments.state() for key, moments in self._moments.items()},
             "return": self._return.state(),
         }
 
     def set_extra_state(self, state: Any) -> None:
-        """The inverse."""
+        """Take over moments that `state_dict` saved."""
         for key, moments in self._moments.items():
             moments.load(state["obs"][key])
         self._return.load(state["return"])
@@ -138,24 +133,24 @@ class Moments:
 
     @classmethod
     def of(cls, shape: tuple[int, ...]) -> Moments:
-        """Of nothing yet."""
+        """The moments of no values."""
         return cls(0.0, torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64))
 
     def add(self, values: Tensor) -> None:
-        """[n, ...] more values."""
+        """Take in more values, [n, ...]."""
         if not len(values):
             return
+        # The moments of both sets from those of each: M = M_1 + M_2 + (mean_2 - mean_1)^2 n_1 n_2 / n.
         values = values.detach().cpu().double()
         count, mean = float(len(values)), values.mean(0)
-        apart, total = mean - self.mean, self.count + count
-        self.squares = (
-            self.squares + (values - mean).square().sum(0) + apart.square() * (self.count * count / total)
-        )
-        self.mean = self.mean + apart * (count / total)
+        difference, total = mean - self.mean, self.count + count
+        between = difference.square() * (self.count * count / total)
+        self.squares = self.squares + (values - mean).square().sum(0) + between
+        self.mean = self.mean + difference * (count / total)
         self.count = total
 
     def deviation(self) -> Tensor:
-        """1 before there is anything to go by, and never 0."""
+        """The standard deviation, never 0; 1 where there are fewer than two values."""
         if self.count < 2:
             return torch.ones_like(self.mean)
         return (self.squares / self.count).sqrt().clamp(min=SMALLEST)
@@ -165,23 +160,22 @@ class Moments:
         return {"count": self.count, "mean": self.mean, "squares": self.squares}
 
     def load(self, state: dict[str, Any]) -> None:
-        """The inverse."""
-        self.count, self.mean, self.squares = (
-            float(state["count"]),
-            state["mean"].cpu().clone(),
-            state["squares"].cpu().clone(),
-        )
+        """Take over what `state` gave."""
+        self.count = float(state["count"])
+        self.mean, self.squares = state["mean"].cpu().clone(), state["squares"].cpu().clone()
 
 
 def discounted_returns(batch: Batch, discount: float) -> Tensor:
-    """[T, B] what each trial has brought up to a row, the past discounted: R_t = r_t + gamma R_{t-1}, from 0
-    at its start.
-    """
+    """[T, B] the rewards of each trial up to a row, the past discounted: R_t = r_t + gamma R_{t-1}."""
     rewards = batch.reward.detach().cpu().double().numpy()
-    kept = np.where(
-        batch.trial_start.cpu().numpy(), 0.0, np.where(batch.episode_start.cpu().numpy(), 1.0, discount)
-    )
-    found, sofar = np.empty_like(rewards), np.zeros(rewards.shape[1])
+    # A trial starts from 0. From an episode's end to the next start no step passes, so nothing is discounted.
+    factors = np.where(batch.episode_start.cpu().numpy(), 1.0, discount)
+    factors = np.where(batch.trial_start.cpu().numpy(), 0.0, factors)
+    returns, before = np.empty_like(rewards), np.zeros(rewards.shape[1])
     for t in range(len(rewards)):
-        found[t] = sofar = rewards[t] + kept[t] * sofar
-    return torch.from_numpy(found)
+        returns[t] = before = rewards[t] + factors[t] * before
+    return torch.from_numpy(returns)
+
+
+def _parts_of(obs: Obs) -> dict[str, Tensor]:
+    return obs if isinstance(obs, dict) else {"": obs}
