@@ -12,6 +12,7 @@ import torch
 from envs.base import TaskFamily
 from envs.meta.make_env import make_family
 from envs.parallel_env_manager import ParallelEnvManager
+from policies.algorithms.base import add_metrics
 from policies.collection.collector import LocalCollector, account_for
 from policies.collection.wave import WaveResult
 from policies.evaluation import evaluate_agent, evaluation_table, held_out_name, write_evaluation
@@ -24,7 +25,7 @@ from policies.run.hardware import pick_backend, prepare_torch
 from policies.run.progress import Counters, RunProgress
 from policies.run.record import RunRecord, changes_since, save_settings
 from policies.run.training import TrainingLoop
-from policies.run.updates import Updater, add_metrics
+from policies.run.updates import Updater
 from utils.checkpoint import CheckpointError
 from utils.seeding import Phase, generator
 from utils.stop_signal import StopSignal

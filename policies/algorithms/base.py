@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from buffers.base import Batch, Needs
@@ -122,6 +123,12 @@ class Algorithm(ABC):
         """Continue from what `state_dict` returned."""
 
 
+def add_metrics(sums: dict[str, Tensor], metrics: Mapping[str, Tensor]) -> None:
+    """Add metrics to the sums of the same names; a sum starts at 0."""
+    for name, value in metrics.items():
+        sums[name] = sums.get(name, torch.zeros_like(value)) + value
+
+
 def optimizer_groups(
     parameters: Sequence[Tensor], agent: Agent, config: AlgorithmConfig
 ) -> list[dict[str, Any]]:
@@ -129,7 +136,7 @@ def optimizer_groups(
     if config.encoder_learning_rate is None:
         return [{"params": list(parameters)}]
 
-    # What actor and critic share is found twice, so parameters are told apart by identity.
+    # What actor and critic share is listed twice here; a set of identities holds it once.
     parts = [part for network in (agent.actor, agent.critic) for part in (network.encoder, network.branch)]
     encoder_ids = {id(parameter) for part in parts for parameter in part.parameters()}
     heads = [parameter for parameter in parameters if id(parameter) not in encoder_ids]

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from buffers.base import Batch
 from policies.agents.agent import Agent
+from policies.algorithms.base import add_metrics
 from policies.memory.base import Memory, State
 from utils.parallel import FEWEST_ROWS, map_in_threads
 
@@ -81,12 +82,6 @@ def sum_gradients(
     for _, part_metrics in results:
         add_metrics(metrics, part_metrics)
     return metrics
-
-
-def add_metrics(sums: dict[str, Tensor], metrics: dict[str, Tensor]) -> None:
-    """Add metrics to the sums of the same names."""
-    for name, value in metrics.items():
-        sums[name] = sums[name] + value if name in sums else value
 
 
 # -- what the policy computes before its update, and windows -------------------------------------------------

@@ -38,9 +38,14 @@ from policies.agents.actions import ActionKind, Actions
 from policies.agents.agent import Agent
 from policies.agents.base import WITH_MEMORY, AgentConfig, AgentSpec, Arch, Encoders
 from policies.agents.heads import GaussianHead, HeadSizes, PolicyHead, ValueHead
-from policies.algorithms.base import Algorithm, AlgorithmConfig, ReturnHorizon, optimizer_groups
-from policies.algorithms.minibatches import (
+from policies.algorithms.base import (
+    Algorithm,
+    AlgorithmConfig,
+    ReturnHorizon,
     add_metrics,
+    optimizer_groups,
+)
+from policies.algorithms.minibatches import (
     cut_into_windows,
     gains_from_parts,
     outputs_before_update,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from policies.algorithms.base import add_metrics
 from policies.run.context import LearningParts, RunContext
 from policies.run.nan_guard import NanGuard
 from policies.run.progress import RunProgress
@@ -64,9 +64,3 @@ class Updater:
     def check_last(self) -> None:
         """Check the losses of the last update too, before its parameters act or are saved."""
         self._guard.check_last()
-
-
-def add_metrics(sums: dict[str, Tensor], metrics: Mapping[str, Tensor]) -> None:
-    """Add the metrics of one update to the sums of several."""
-    for name, value in metrics.items():
-        sums[name] = sums.get(name, torch.zeros_like(value)) + value

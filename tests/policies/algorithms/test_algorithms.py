@@ -223,14 +223,13 @@ def test_acting_step_by_step_is_what_unrolling_says(
     """Log-probabilities of what was done; and without noise, what is done itself."""
     algorithm = make(name, kind, arch)
     algorithm.agent.extras = ("log_prob",)
-    replay, said = acted(algorithm.agent, num_slots=3, deterministic=deterministic, kind=KINDS[kind])
+    replay, recorded = acted(algorithm.agent, num_slots=3, deterministic=deterministic, kind=KINDS[kind])
     batch = trials_of(replay)
     policy = algorithm.agent.unroll(batch).policy
     log_prob, mode = policy.log_prob(batch.action), policy.mode()
     for t, column in batch.valid.nonzero().tolist():
-        value, action = said[
-            round(batch.reward[1, column].item() / (1000 * SCALE)), t
-        ]  # the first reward of trial 6 is 6001
+        # the first reward of trial 6 is 6001
+        value, action = recorded[round(batch.reward[1, column].item() / (1000 * SCALE)), t]
         assert log_prob[t, column].item() == pytest.approx(value, abs=1e-3)
         if deterministic:
             np.testing.assert_allclose(mode[t, column].detach().numpy(), action, atol=1e-5)

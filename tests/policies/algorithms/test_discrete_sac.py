@@ -100,7 +100,7 @@ def test_a_tuned_temperature_brings_the_entropy_to_its_goal() -> None:
 def bandit(rng: np.random.Generator, trials: int = 60) -> Batch:
     """One-step trials with random actions: reward 1 for the action that the observation names, else 0."""
     kind = KINDS["discrete"]
-    replay, told = make_replay(capacity=trials, k=1, horizon=1, kind=kind), []
+    replay, played = make_replay(capacity=trials, k=1, horizon=1, kind=kind), []
     for _ in range(trials):
         best, taken = rng.integers(3), rng.integers(3)
         obs = np.zeros((2, 4), np.float32)
@@ -110,8 +110,8 @@ def bandit(rng: np.random.Generator, trials: int = 60) -> Batch:
             np.array(flag)
             for flag in ([False, True], [False, False], [True, False], [True, False], [False, True])
         ]
-        told.append(Trial(obs, action, np.array([0, best == taken], np.float32), *flags))
-    play(replay, told, num_slots=4, kind=kind)
+        played.append(Trial(obs, action, np.array([0, best == taken], np.float32), *flags))
+    play(replay, played, num_slots=4, kind=kind)
     return replay.sample(Needs(on_policy=False, sample=Sample.trials, batch_size=4 * trials), rng)
 
 

@@ -70,26 +70,26 @@ def batch_of(algorithm: Algorithm, seed: int = 0) -> Batch:
 
 
 @every_combination
-def test_three_updates_move_every_parameter_and_say_what_is_inferred(
+def test_three_updates_move_every_parameter_and_report_what_is_inferred(
     name: str, arch: Arch, encoders: Encoders, options: dict[str, Any]
 ) -> None:
     algorithm = inferring(name, arch, encoders=encoders, **options)
-    before, said = parameters(algorithm), []
+    before, names = parameters(algorithm), []
     for seed in range(3):
         metrics = algorithm.update(batch_of(algorithm, seed))
         assert all(
             value.shape == () and value.isfinite() and not value.requires_grad for value in metrics.values()
         )
-        said.append(metrics.keys())
-    assert said[0] == said[1] == said[2]
+        names.append(metrics.keys())
+    assert names[0] == names[1] == names[2]
     after = parameters(algorithm)
     assert [key for key in before if torch.equal(before[key], after[key])] == []
     alone = algorithm.agent.shares or arch is Arch.Memory_Markov
     parts = {"elbo", "reward_error", "belief_kl", *(["transition_error"] if options else [])}
     assert {
         f"{owner}_{part}" for owner in (["critic"] if alone else ["actor", "critic"]) for part in parts
-    } <= said[0]
-    assert alone == ("actor_elbo" not in said[0])
+    } <= names[0]
+    assert alone == ("actor_elbo" not in names[0])
 
 
 @every_combination

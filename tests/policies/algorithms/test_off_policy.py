@@ -199,7 +199,7 @@ def test_a_shared_memory_is_read_once_for_the_agent_and_once_for_the_target(
     read.clear()
     if algorithm.policy_delay > 1 and encoders is Encoders.separate:
         algorithm.update(batch_for(algorithm))
-        assert algorithm.agent.actor.branch not in read, "nobody asks the policy while it rests"
+        assert algorithm.agent.actor.branch not in read, "nothing needs the policy while it rests"
 
 
 @every_combination

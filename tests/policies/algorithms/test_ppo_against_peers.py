@@ -100,7 +100,7 @@ def pairs(ppo: PPO, policy: Any) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 class Spaces(gymnasium.Env[Any, Any]):
-    """Nothing but spaces: nobody plays."""
+    """An environment that has spaces, and is never stepped."""
 
     def __init__(self, kind: str) -> None:
         self.observation_space, self.action_space = (
@@ -138,14 +138,14 @@ def their_own(ppo: PPO, batch: Batch, kind: str) -> Any:
             batch, value, discount=OPTIONS["discount"], gae_lambda=OPTIONS["gae_lambda"], whole_trial=True
         )[batch.trains]
     buffer, trains = theirs.rollout_buffer, batch.trains
-    said = {
+    columns = {
         "observations": batch.obs,
         "actions": batch.action.reshape(*trains.shape, -1),
         "values": value,
         "log_probs": log_prob,
         "episode_starts": batch.episode_start,
     }
-    for name, values in said.items():
+    for name, values in columns.items():
         getattr(buffer, name)[:, 0] = values[trains].numpy()  # pyright: ignore[reportArgumentType, reportCallIssue, reportAttributeAccessIssue]
     buffer.advantages[:, 0] = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
     buffer.returns[:, 0] = advantage + value[trains]
@@ -167,7 +167,7 @@ def test_updates_are_those_of_sb3_contrib(kind: str, monkeypatch: pytest.MonkeyP
         np.random, "randint", lambda *_: 0
     )  # it would cut an episode in two, and start its rest from a stale state
     theirs.train()
-    ours, said = ppo.update(batch), theirs.logger.name_to_value
+    ours, logged = ppo.update(batch), theirs.logger.name_to_value
     named = {
         "policy_loss": "policy_gradient_loss",
         "entropy": "entropy_loss",
@@ -175,9 +175,9 @@ def test_updates_are_those_of_sb3_contrib(kind: str, monkeypatch: pytest.MonkeyP
     }
     for name, other in named.items():
         sign = -1 if name == "entropy" else 1
-        assert ours[name].item() == pytest.approx(sign * said[f"train/{other}"], rel=1e-4, abs=1e-6), name
-    assert 2 * ours["value_loss"].item() == pytest.approx(said["train/value_loss"], rel=1e-5)
-    assert said["train/clip_fraction"] > 0.1 and abs(said["train/policy_gradient_loss"]) > 1e-3
+        assert ours[name].item() == pytest.approx(sign * logged[f"train/{other}"], rel=1e-4, abs=1e-6), name
+    assert 2 * ours["value_loss"].item() == pytest.approx(logged["train/value_loss"], rel=1e-5)
+    assert logged["train/clip_fraction"] > 0.1 and abs(logged["train/policy_gradient_loss"]) > 1e-3
     for (our, other), old in zip(pairs(ppo, theirs.policy), before, strict=True):
         assert our.grad is not None and other.grad is not None
         torch.testing.assert_close(our.grad, other.grad, rtol=1e-3, atol=1e-6)

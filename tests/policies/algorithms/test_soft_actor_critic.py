@@ -111,7 +111,7 @@ def test_the_losses_of_policy_and_temperature_are_those_of_the_formulas(name: st
 
 @every_name
 def test_the_actor_climbs_the_smallest_where_all_count_and_the_mean_where_not(name: str) -> None:
-    """The critics are told to believe numbers that no action changes."""
+    """The critics estimate constants, whatever the action."""
     for critics_in_target, expected in ((3, 1.0), (2, 2.0)):
         algorithm = made(name, Arch.Markov, critics=3, critics_in_target=critics_in_target, temperature=1e-9)
         for number, net in enumerate(algorithm.agent.critic.head.nets):  # pyright: ignore[reportArgumentType]
