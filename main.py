@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from configs.cli import Request
+    from configs.cli import CommandLine
     from policies.learner import Learner
     from policies.run.config import Config
 
@@ -25,22 +25,22 @@ def main() -> int:
     from utils.options import OptionError
 
     try:
-        request = read(sys.argv[1:])
+        command = read(sys.argv[1:])
     except OptionError as mistake:
         print(mistake, file=sys.stderr)
         return 2
-    if request.text is not None:
-        _show(request.text)
+    if command.text is not None:
+        _show(command.text)
         return 0
-    for note in request.notes:
+    for note in command.notes:
         print(note, file=sys.stderr)
-    if request.config is not None:
-        _one_run(request, request.config)
+    if command.config is not None:
+        _one_run(command, command.config)
         return 0
     # A sweep, or a flag of Hydra's own: Hydra composes the config of every job by itself.
     import hydra
 
-    sys.argv[1:] = request.words
+    sys.argv[1:] = command.words
     hydra.main(version_base="1.3", config_path="configs", config_name="config")(job)()
     if _failed_jobs:
         print(f"Failed: {'; '.join(_failed_jobs)}. The folders of all jobs are kept.", file=sys.stderr)
@@ -56,15 +56,15 @@ def _show(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _one_run(request: Request, config: Config) -> None:
+def _one_run(command: CommandLine, config: Config) -> None:
     """A run by itself, with the config and the family that the check has composed and built."""
     from configs.hydra_private import run_composed
 
-    family, run_dir = request.family, request.run_dir
-    if request.composed is not None:
-        run_composed(request.composed, lambda folder: _run(_train, config, family, folder))
+    family, run_dir = command.family, command.run_dir
+    if command.composed is not None:
+        run_composed(command.composed, lambda folder: _run(_train, config, family, folder))
     elif run_dir is not None:
-        learns = request.way == "resume"
+        learns = command.mode == "resume"
         _run(_resume if learns else _evaluate, config, family, run_dir, learns=learns)
 
 

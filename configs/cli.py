@@ -36,16 +36,17 @@ REFUSED = {
 
 
 @dataclass(frozen=True)
-class Request:
+class CommandLine:
     """What a command line asks for.
 
-    With `text`: to show it. With `way`: the run of `config`, to "train" it in a folder that `composed` names,
-    or to "resume" or "evaluate" what `run_dir` holds. With neither: what Hydra does with `words`, as a sweep.
+    With `text`: to show it. With `mode`: the run of `config`, to "train" it in a folder that `composed`
+    names, or to "resume" or "evaluate" what `run_dir` holds. With neither: what Hydra does with `words`, as a
+    sweep.
     """
 
     words: tuple[str, ...]
     text: str | None = None
-    way: str | None = None
+    mode: str | None = None
     config: Config | None = None
     family: TaskFamily | None = None
     """The family that the check of the config built: the run uses the same."""
@@ -56,7 +57,7 @@ class Request:
     """What is worth knowing of the options without being a mistake."""
 
 
-def read(words: Sequence[str]) -> Request:
+def read(words: Sequence[str]) -> CommandLine:
     """Read and check a command line; a mistake in it, or in any job of a multirun, is an `OptionError`."""
     # Users put -m anywhere; argparse wants it before or after all options.
     words = sorted(words, key=lambda word: word not in ("-m", "--multirun"))
@@ -64,23 +65,23 @@ def read(words: Sequence[str]) -> Request:
 
     # Hydra answers for its own flags.
     if any(getattr(flags, name, None) for name in PASSED_ON):
-        return Request(tuple(words))
+        return CommandLine(tuple(words))
     with Composer(flags.config_dir) as composer:
         # First what only shows a text.
         if text := _list(composer, flags.overrides):
-            return Request(tuple(words), text=text)
+            return CommandLine(tuple(words), text=text)
         overrides = composer.parse(flags.overrides)
         if flags.help:
-            return Request(tuple(words), text=help_text(composer, overrides))
+            return CommandLine(tuple(words), text=help_text(composer, overrides))
 
         # Then what works on a run that exists.
-        ways = [
-            way
-            for way in MAY_CHANGE
-            if any(override.key_or_group == way and override.value() is not None for override in overrides)
+        modes = [
+            mode
+            for mode in MAY_CHANGE
+            if any(override.key_or_group == mode and override.value() is not None for override in overrides)
         ]
-        if ways:
-            return _continue(composer, ways, overrides, words)
+        if modes:
+            return _continue(composer, modes, overrides, words)
 
         # Then new runs: one, or the jobs of a sweep.
         _refuse_taken(overrides)
@@ -88,7 +89,7 @@ def read(words: Sequence[str]) -> Request:
             return _single(
                 composer, overrides, words, shown=any(getattr(flags, name) for name in SHOWN_BY_HYDRA)
             )
-        return Request(tuple(words), notes=_check_jobs(composer, overrides))
+        return CommandLine(tuple(words), notes=_check_jobs(composer, overrides))
 
 
 def _list(composer: Composer, words: Sequence[str]) -> str | None:
@@ -102,15 +103,19 @@ def _list(composer: Composer, words: Sequence[str]) -> str | None:
     return None
 
 
-def _single(composer: Composer, overrides: list[Override], words: Sequence[str], *, shown: bool) -> Request:
+def _single(
+    composer: Composer, overrides: list[Override], words: Sequence[str], *, shown: bool
+) -> CommandLine:
     """One new run, or only its config to be shown by Hydra."""
     # The only composition and the only check of this run: main.py hands both on to the Learner.
     composed = composer.dict_config(overrides)
     config, family = checked(composed)
     remarks = tuple(notes(config, overrides))
     if shown:
-        return Request(tuple(words), notes=remarks)
-    return Request(tuple(words), way="train", config=config, family=family, composed=composed, notes=remarks)
+        return CommandLine(tuple(words), notes=remarks)
+    return CommandLine(
+        tuple(words), mode="train", config=config, family=family, composed=composed, notes=remarks
+    )
 
 
 def _check_jobs(composer: Composer, overrides: list[Override]) -> tuple[str, ...]:
@@ -122,14 +127,14 @@ def _check_jobs(composer: Composer, overrides: list[Override]) -> tuple[str, ...
         jobs = iter([[override for override in overrides if not override.is_sweep_override()]])
     else:
         jobs = composer.jobs(overrides)
-    found = [notes(composer.config(job), job) for job in jobs]
-    if not found:
+    notes_of_jobs = [notes(composer.config(job), job) for job in jobs]
+    if not notes_of_jobs:
         raise OptionError("There is nothing to run: an option of the sweep gives no values.")
-    return tuple(note for note in found[0] if all(note in others for others in found))
+    return tuple(note for note in notes_of_jobs[0] if all(note in others for others in notes_of_jobs))
 
 
 def _refuse_taken(overrides: Sequence[Override]) -> None:
-    """Refuse a folder that holds a run: Hydra writes into it before the run can look."""
+    """Refuse a folder that holds a run: Hydra writes into it before the run can check it."""
     for override in overrides:
         given = Path(str(override.value())).expanduser()
         folders = {"hydra.run.dir": [given], "hydra.sweep.dir": sorted(given.glob("*"))}
@@ -145,16 +150,16 @@ def _is_multirun(overrides: Sequence[Override], flag: bool) -> bool:
 
 
 def _continue(
-    composer: Composer, ways: list[str], overrides: list[Override], words: Sequence[str]
-) -> Request:
-    # One run, one way, and no flag: a sweep over a run on disk would overwrite it.
-    if len(ways) > 1:
+    composer: Composer, modes: list[str], overrides: list[Override], words: Sequence[str]
+) -> CommandLine:
+    # One run, one mode, and no flag: a sweep over a run on disk would overwrite it.
+    if len(modes) > 1:
         raise OptionError("resume= continues a run and evaluate= measures one: give one of the two.")
     flags = [word for word in words if word.startswith("-")]
     if flags:
-        raise OptionError(f"{ways[0]}= works on one run that exists already: leave out {flags[0]}.")
-    run = continued(composer, ways[0], overrides)
-    return Request(tuple(words), way=ways[0], config=run.config, family=run.family, run_dir=run.run_dir)
+        raise OptionError(f"{modes[0]}= works on one run that exists already: leave out {flags[0]}.")
+    run = continued(composer, modes[0], overrides)
+    return CommandLine(tuple(words), mode=modes[0], config=run.config, family=run.family, run_dir=run.run_dir)
 
 
 def _refuse_flags(message: str) -> NoReturn:

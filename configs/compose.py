@@ -32,8 +32,8 @@ from envs.meta import FAMILIES
 from policies.run.config import Config
 from utils.options import OptionError, near, nearest
 
-WAYS = ("resume", "evaluate")
-"""Options whose value is the folder of a run."""
+MODES = ("resume", "evaluate")
+"""The options that name the folder of a run, to continue it or to measure it."""
 
 ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, ValueError)
 """What Hydra raises for a mistake in a word or in a file of one's own."""
@@ -58,7 +58,7 @@ def load(words: Sequence[str] = ()) -> Config:
     with Composer() as composer:
         overrides = composer.parse(words.split() if isinstance(words, str) else words)
         for override in overrides:
-            if override.key_or_group in WAYS:
+            if override.key_or_group in MODES:
                 raise OptionError(
                     f"{override.input_line} names a run on disk: "
                     "configs.runs.load_run(folder) gives its config."
@@ -164,10 +164,10 @@ class Composer:
         # The command line, where `train={buffer_size: 9}` sets some options of a section.
         for override in overrides:
             if not _is_group(override):
-                value: Any = override.value()
-                section = f"{override.key_or_group}."
-                names = [f"{section}{key}" for key in value] if isinstance(value, dict) else [section[:-1]]
-                layers |= dict.fromkeys(names, "command line")
+                name, value = override.key_or_group, override.value()
+                if isinstance(value, dict):
+                    layers |= dict.fromkeys((f"{name}.{key}" for key in value), "command line")
+                layers[name] = "command line"
         return layers
 
     def _compose(self, groups: Sequence[Override]) -> DictConfig:
@@ -229,7 +229,7 @@ class Composer:
 def _verbatim(word: str) -> str:
     """A run folder is taken as it is typed, whatever Hydra's grammar would make of its name."""
     name, _, value = word.partition("=")
-    if name not in WAYS or value in ("", "null") or value[0] in "'\"":
+    if name not in MODES or value in ("", "null") or value[0] in "'\"":
         return word
     escaped = value.replace("'", "\\'")
     return f"{name}='{escaped}'"
@@ -242,7 +242,7 @@ def _is_group(override: Override) -> bool:
 
 
 def _first_line(text: str) -> str:
-    """What Hydra says in several lines, in one, without its hints at documentation."""
+    """The text of an error in one line, without Hydra's hints at its documentation."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     shown = [line for line in lines if not line.startswith(("See https", "Error parsing override"))]
     return " ".join(shown or lines)[:200].rstrip(".")

@@ -41,8 +41,8 @@ def flag_parser(refuse: Callable[[str], NoReturn]) -> argparse.ArgumentParser:
 def search_also(own_folder: str, folder: Path) -> None:
     """Start Hydra anew, so that what our folder does not have is searched in a folder of the user's."""
     folders = create_config_search_path(str(folder))
-    own = f"file://{Path(own_folder).resolve()}"
-    folders.prepend("command-line", own, SearchPathQuery(provider="schema"))
+    location = f"file://{Path(own_folder).resolve()}"
+    folders.prepend("command-line", location, SearchPathQuery(provider="schema"))
     # The search path cannot change once Hydra stands.
     GlobalHydra.instance().clear()
     Hydra.create_main_hydra2(JOB, folders)

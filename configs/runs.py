@@ -39,20 +39,22 @@ MAY_CHANGE = {
 """For each way to continue: options, or sections with a dot at the end, that may differ from the record."""
 
 
-def load_run(run_dir: Path | str, words: Sequence[str] = (), *, way: str = "evaluate") -> tuple[Config, Path]:
+def load_run(
+    run_dir: Path | str, words: Sequence[str] = (), *, mode: str = "evaluate"
+) -> tuple[Config, Path]:
     """The checked config of a run on disk, changed by these words, and the folder of the run."""
-    if way not in MAY_CHANGE:
-        raise OptionError(f"way={way!r} is not known.{nearest(way, list(MAY_CHANGE))}")
+    if mode not in MAY_CHANGE:
+        raise OptionError(f"mode={mode!r} is not known.{nearest(mode, list(MAY_CHANGE))}")
     with Composer() as composer:
-        run = continued(composer, way, composer.parse([f"{way}={run_dir}", *words]))
+        run = continued(composer, mode, composer.parse([f"{mode}={run_dir}", *words]))
         return run.config, run.run_dir
 
 
-def recorded(run_dir: Path, way: str) -> DictConfig:
+def recorded(run_dir: Path, mode: str) -> DictConfig:
     """The typed config that a run folder records."""
     record = run_dir / RECORD
     if not record.is_file():
-        raise OptionError(f"{way}={run_dir} is not a run folder: {_why_not(run_dir)}")
+        raise OptionError(f"{mode}={run_dir} is not a run folder: {_why_not(run_dir)}")
     try:
         values: Any = OmegaConf.to_container(OmegaConf.load(record))
         if set(NAME_FIELDS) <= set(values):  # otherwise it is no record at all, which is refused below
@@ -86,39 +88,39 @@ class RecordedRun:
     run_dir: Path
 
 
-def continued(composer: Composer, way: str, overrides: Sequence[Override]) -> RecordedRun:
+def continued(composer: Composer, mode: str, overrides: Sequence[Override]) -> RecordedRun:
     """A run to resume or to evaluate, changed by the command line where it may change."""
-    given = next(override for override in overrides if override.key_or_group == way)
+    given = next(override for override in overrides if override.key_or_group == mode)
     if not str(given.value()).strip():
-        raise OptionError(f"{way}= needs the folder of a run: {way}=outputs/...")
+        raise OptionError(f"{mode}= needs the folder of a run: {mode}=outputs/...")
     run_dir = Path(str(given.value())).expanduser()
-    old = recorded(run_dir, way)
+    old = recorded(run_dir, mode)
     new = copy.deepcopy(old)
 
     # As in a new run: a choice is applied first, then the options of it, in whatever order they were typed.
     for override in sorted(overrides, key=lambda one: one.key_or_group not in NAME_FIELDS):
-        if override.key_or_group == way:
+        if override.key_or_group == mode:
             continue
         if override.is_sweep_override():
-            raise OptionError(f"{override.input_line} gives several values, and {way}= is one run.")
+            raise OptionError(f"{override.input_line} gives several values, and {mode}= is one run.")
         if override.key_or_group in (*NAME_FIELDS, EXPERIMENT) and override.package is None:
-            _choose(composer, new, override, way)
+            _choose(composer, new, override, mode)
         else:
             assign(new, override)
 
     # What is different now must be something that may change.
-    _check_changes(old, new, way)
+    _check_changes(old, new, mode)
     new.resume = new.evaluate = None
-    config, family = checked(new, learns=way == "resume")
+    config, family = checked(new, learns=mode == "resume")
     return RecordedRun(config, family, run_dir.absolute())
 
 
-def _choose(composer: Composer, new: DictConfig, override: Override, way: str) -> None:
+def _choose(composer: Composer, new: DictConfig, override: Override, mode: str) -> None:
     """Another backend may be chosen; every other choice may only be repeated."""
     group = override.key_or_group
     if group == EXPERIMENT:
         raise OptionError(
-            f"{override.input_line} cannot be given with {way}=: the run has its options already."
+            f"{override.input_line} cannot be given with {mode}=: the run has its options already."
         )
     chosen = composer.dict_config([override])[group]
     field = NAME_FIELDS[group]
@@ -126,20 +128,20 @@ def _choose(composer: Composer, new: DictConfig, override: Override, way: str) -
         new.backend = chosen
     elif chosen[field] != new[group][field]:
         present = shown(new[group][field])
-        raise OptionError(f"{override.input_line} cannot change with {way}=: the run has {group}={present}.")
+        raise OptionError(f"{override.input_line} cannot change with {mode}=: the run has {group}={present}.")
 
 
-def _check_changes(old: DictConfig, new: DictConfig, way: str) -> None:
+def _check_changes(old: DictConfig, new: DictConfig, mode: str) -> None:
     """Refuse the first option that differs and must not."""
-    allowed = MAY_CHANGE[way]
+    allowed = MAY_CHANGE[mode]
     for name in option_names(new):
         before, after = OmegaConf.select(old, name), OmegaConf.select(new, name)
-        if before == after or name == way:
+        if before == after or name == mode:
             continue
         if not any(name == entry or (entry.endswith(".") and name.startswith(entry)) for entry in allowed):
             may = re.sub(r"\.(?=,|$)", ".*", ", ".join(allowed))
             raise OptionError(
-                f"{name}={shown(after)} cannot change with {way}=: the run has {name}={shown(before)}. "
+                f"{name}={shown(after)} cannot change with {mode}=: the run has {name}={shown(before)}. "
                 f"What may change: {may}."
             )
         if name == TOTAL and after < before:

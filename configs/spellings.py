@@ -100,10 +100,10 @@ def answer(name: str, value: str | None, known: Collection[str]) -> str | None:
 
     `known` are the options that the run has. Where no value is known, the answer has `VALUE` in its place.
     """
-    given = "VALUE" if value is None else value
-    asked = name if value is None else f"{name}={value}"
-    last = name.rpartition(".")[2]
-    words = translated(name, given, known)
+    asked, last = name, name.rpartition(".")[2]
+    if value is not None:
+        asked = f"{name}={value}"
+    words = translated(name, value or "VALUE", known)
     if words == "":
         return f"{asked} is not needed here, since every environment is one of trials: leave it out."
 
@@ -117,9 +117,12 @@ def answer(name: str, value: str | None, known: Collection[str]) -> str | None:
     sentence = f"{asked} is written {words} here"
     if name in RENAMED:
         sentence = f"{name} is now {option}: write {words}"
-    remarks = [REMARKS.get(last, ""), f"an option of {owners}" if owners else ""]
-    remark = "; ".join(filter(None, remarks))
-    return f"{sentence} ({remark})." if remark else f"{sentence}."
+    remarks = [REMARKS[last]] if last in REMARKS else []
+    if owners:
+        remarks.append(f"an option of {owners}")
+    if remarks:
+        sentence += f" ({'; '.join(remarks)})"
+    return f"{sentence}."
 
 
 def translated(name: str, value: str, known: Collection[str] = ()) -> str | None:

@@ -223,7 +223,7 @@ counted(ConfigLoaderImpl, "load_configuration")
 counted(checks, "make_family")
 counted(gymnasium, "make")
 """
-"""Says on the screen whenever a config is composed, a family is built or a user's environment is started."""
+"""Prints a word whenever a config is composed, a family is built or a user's environment is started."""
 
 
 @pytest.mark.parametrize(

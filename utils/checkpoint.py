@@ -5,7 +5,7 @@ without running code.
     folder/segments/             arrays written once and shared by checkpoints, named by segment and content
 
 A name that starts with a dot is unfinished work and is never read. The hashes guard against accidents, not
-against an attacker who rewrites them too; against that one, nothing here unpickles objects.
+against an attacker that rewrites them too; against an attacker, nothing here unpickles objects.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class CheckpointStore:
             return
         self._trusted = self._trusted[-self.keep :]
         for name in set(self._names()) - set(self._trusted):
-            # Hidden first: half of a checkpoint must not look like a whole one.
+            # Hidden first: half of a checkpoint must not be taken for a whole one.
             os.rename(self.folder / name, self.folder / f".{name}")
         # A segment goes with the last checkpoint that names it.
         needed = {
@@ -303,7 +303,7 @@ class CheckpointStore:
         for entry in entries.values() if with_segments else ():
             _verify(self.folder / "segments" / entry.file, entry.size, entry.sha256)
         try:
-            # weights_only stays true whatever it says: a file that needs more is not one of ours.
+            # weights_only stays true whatever the error advises: a file that needs more is not one of ours.
             tensors = torch.load(path / "tensors.pt", map_location="cpu", weights_only=True)
         except Exception as error:  # a crafted file can make the loader raise anything
             raise _Damaged(

@@ -78,9 +78,9 @@ class Logger:
         if value is None or isinstance(value, (bool, int, str)):
             return value
         if isinstance(value, (list, tuple)):
-            return [self._plain(key, one) for one in value]
+            return [self._plain(key, part) for part in value]
         if isinstance(value, Mapping):
-            return {str(name): self._plain(key, one) for name, one in value.items()}
+            return {str(name): self._plain(key, part) for name, part in value.items()}
         raise TypeError(
             f"The metric {key!r} is a {type(value).__name__}: log numbers, text, or lists of them."
         )

@@ -73,17 +73,17 @@ def range_problems(config: Any, prefix: str = "") -> Iterator[str]:
             yield from range_problems(value, f"{name}.")
             continue
         # A range holds for each element of a list, and for numbers only.
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, bool) or not isinstance(one, (int, float)):
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, bool) or not isinstance(number, (int, float)):
                 continue
             low, high, above = (item.metadata.get(key) for key in ("low", "high", "above"))
             outside = (
-                (low is not None and one < low)
-                or (high is not None and one > high)
-                or (above is not None and one <= above)
+                (low is not None and number < low)
+                or (high is not None and number > high)
+                or (above is not None and number <= above)
             )
-            if outside or not math.isfinite(one):
-                yield f"{name}={one} is out of range: it must be {range_text(item) or 'finite'}."
+            if outside or not math.isfinite(number):
+                yield f"{name}={number} is out of range: it must be {range_text(item) or 'finite'}."
 
 
 def unread_options(part: Any, run: Any, needs: Any, prefix: str = "") -> Iterator[tuple[str, str]]:

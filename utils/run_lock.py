@@ -52,8 +52,8 @@ class RunLock:
 
         # The lock belongs to the open file, which a forked worker shares: a worker that outlives the run
         # would hold the lock.
-        mine = weakref.WeakMethod(self._close)
-        os.register_at_fork(after_in_child=lambda: method() if (method := mine()) else None)
+        close = weakref.WeakMethod(self._close)
+        os.register_at_fork(after_in_child=lambda: method() if (method := close()) else None)
 
     def release(self) -> None:
         """Let another process in; a second call does nothing."""

@@ -1,4 +1,4 @@
-"""Statistics over seeds: the interquartile mean with a bootstrap interval (Agarwal et al. 2021, arXiv:2108.13264)."""
+"""Statistics over seeds: interquartile means with bootstrap intervals (Agarwal et al., arXiv:2108.13264)."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def interquartile_mean(scores: ArrayLike) -> float:
 def iqm_interval(scores: ArrayLike) -> Interval:
     """The interquartile mean of scores [runs] or [runs, tasks], with its stratified bootstrap interval.
 
-    The bootstrap draws the runs of every task anew and apart from those of other tasks, so each resample holds
-    as many scores of a task as there are runs. Its stream is fixed: equal scores have equal intervals.
+    The bootstrap draws the runs of every task anew and apart from those of other tasks, so each resample
+    holds as many scores of a task as there are runs. Its stream is fixed: equal scores have equal intervals.
     """
     runs = np.asarray(scores, float)
     mean = interquartile_mean(runs)
@@ -52,7 +52,7 @@ def iqm_interval(scores: ArrayLike) -> Interval:
 
 
 def iqm_band(curves: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """(mean, low, high), each [points], of curves [runs, points]; the bounds equal the mean for too few runs."""
+    """(mean, low, high), each [points], of curves [runs, points]; too few runs have the mean as bounds."""
     mean = stats.trim_mean(curves, CUT, axis=0)
     if len(curves) < FEWEST_RUNS:
         return mean, mean, mean

@@ -14,7 +14,7 @@ from utils.options import OptionError
 
 def test_one_run_comes_with_its_config_its_family_and_what_hydra_needs_for_its_folder() -> None:
     request = read(["env=AntDir", "num_parallel_workers=6"])
-    assert (request.way, request.text, request.run_dir) == ("train", None, None)
+    assert (request.mode, request.text, request.run_dir) == ("train", None, None)
     assert request.config is not None and request.family is not None and request.composed is not None
     assert request.config.num_parallel_workers == request.composed.num_parallel_workers == 6
     assert request.family.config == request.config.env
@@ -24,7 +24,7 @@ def test_one_run_comes_with_its_config_its_family_and_what_hydra_needs_for_its_f
 def test_a_sweep_is_handed_to_hydra_unchanged() -> None:
     request = read(["-m", "env=AntDir", "seed=0,1"])
     assert request.words == ("-m", "env=AntDir", "seed=0,1")
-    assert (request.way, request.text, request.config) == (None, None, None)
+    assert (request.mode, request.text, request.config) == (None, None, None)
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,9 @@ def smaller(options: Any, **changes: Any) -> Any:
 
 def tiny(config: Config) -> Config:
     """The same run, with one trial in each wave and a few updates in all."""
-    settled = make_family(config.env).config  # some families settle H themselves
-    episodes = min(settled.max_rollouts_per_task, 2)
-    trial = episodes * settled.max_episode_steps
+    env = make_family(config.env).config  # some families complete H themselves
+    episodes = min(env.max_rollouts_per_task, 2)
+    trial = episodes * env.max_episode_steps
     sizes = {
         "num_rollouts_per_iter": 1,
         "num_init_rollouts_pool": 1,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from configs.compose import WAYS, Composer, load
+from configs.compose import MODES, Composer, load
 from configs.runs import MAY_CHANGE, continued, load_run, recorded
 from policies.run.config import FORMAT, RECORD, Config, save
 from utils.options import OptionError
@@ -30,13 +30,13 @@ def run_dir(composer: Composer, tmp_path: Path) -> Path:
     return folder
 
 
-def again(composer: Composer, run_dir: Path, words: str = "", way: str = "resume") -> Config:
-    return continued(composer, way, composer.parse([f"{way}={run_dir}", *words.split()])).config
+def again(composer: Composer, run_dir: Path, words: str = "", mode: str = "resume") -> Config:
+    return continued(composer, mode, composer.parse([f"{mode}={run_dir}", *words.split()])).config
 
 
-@pytest.mark.parametrize("way", MAY_CHANGE)
-def test_a_run_comes_back_as_it_was(composer: Composer, run_dir: Path, way: str) -> None:
-    assert again(composer, run_dir, way=way) == composer.config(composer.parse(STARTED))
+@pytest.mark.parametrize("mode", MAY_CHANGE)
+def test_a_run_comes_back_as_it_was(composer: Composer, run_dir: Path, mode: str) -> None:
+    assert again(composer, run_dir, mode=mode) == composer.config(composer.parse(STARTED))
 
 
 def test_scripts_get_the_config_of_a_run_by_its_folder(tmp_path: Path) -> None:
@@ -49,15 +49,15 @@ def test_scripts_get_the_config_of_a_run_by_its_folder(tmp_path: Path) -> None:
 
 def test_words_may_be_one_text_and_another_way_is_refused(tmp_path: Path) -> None:
     assert load("env=Wind seed=3") == load(["env=Wind", "seed=3"])
-    with pytest.raises(OptionError, match=r"way='resum' is not known\. Did you mean 'resume'"):
-        load_run(tmp_path, way="resum")
+    with pytest.raises(OptionError, match=r"mode='resum' is not known\. Did you mean 'resume'"):
+        load_run(tmp_path, mode="resum")
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_script_that_loads_a_run_as_if_it_were_new_is_told_how(way: str, tmp_path: Path) -> None:
-    assert way in MAY_CHANGE
+@pytest.mark.parametrize("mode", MODES)
+def test_a_script_that_loads_a_run_as_if_it_were_new_is_told_how(mode: str, tmp_path: Path) -> None:
+    assert mode in MAY_CHANGE
     with pytest.raises(OptionError, match=r"configs\.runs\.load_run"):
-        load([f"{way}={tmp_path}"])
+        load([f"{mode}={tmp_path}"])
 
 
 def test_a_folder_is_taken_from_where_one_stands(
@@ -68,7 +68,7 @@ def test_a_folder_is_taken_from_where_one_stands(
 
 
 @pytest.mark.parametrize(
-    ("way", "words"),
+    ("mode", "words"),
     [
         ("resume", "num_parallel_workers=3"),
         ("resume", "backend=process num_parallel_workers=2"),
@@ -82,8 +82,8 @@ def test_a_folder_is_taken_from_where_one_stands(
         ),
     ],
 )
-def test_what_may_change_changes(composer: Composer, run_dir: Path, way: str, words: str) -> None:
-    changed = again(composer, run_dir, words, way)
+def test_what_may_change_changes(composer: Composer, run_dir: Path, mode: str, words: str) -> None:
+    changed = again(composer, run_dir, words, mode)
     expected = [
         word for word in STARTED if word.split("=")[0] not in {given.split("=")[0] for given in words.split()}
     ] + words.split()
@@ -93,7 +93,7 @@ def test_what_may_change_changes(composer: Composer, run_dir: Path, way: str, wo
 
 
 @pytest.mark.parametrize(
-    ("way", "words", "sentence"),
+    ("mode", "words", "sentence"),
     [
         (
             "resume",
@@ -116,10 +116,10 @@ def test_what_may_change_changes(composer: Composer, run_dir: Path, way: str, wo
     ],
 )
 def test_anything_else_is_refused_by_name(
-    composer: Composer, run_dir: Path, way: str, words: str, sentence: str
+    composer: Composer, run_dir: Path, mode: str, words: str, sentence: str
 ) -> None:
     with pytest.raises(OptionError) as caught:
-        again(composer, run_dir, words, way)
+        again(composer, run_dir, words, mode)
     assert sentence in str(caught.value)
 
 
@@ -170,9 +170,9 @@ def test_a_run_of_the_tree_before_the_renaming_is_refused_before_its_old_options
     del values["format"]
     values["algorithm"] |= {"name": "PPO", "trace": 0.9, "init_deviation": 1.0, "value_weight": 0.5}
     (run_dir / RECORD).write_text(yaml.safe_dump(values))
-    for way in WAYS:
+    for mode in MODES:
         with pytest.raises(OptionError, match="the last commit that reads it is b8605dc") as caught:
-            again(composer, run_dir, way=way)
+            again(composer, run_dir, mode=mode)
         assert "\n" not in str(caught.value)
 
 
@@ -189,12 +189,12 @@ def test_saving_leaves_one_file(composer: Composer, run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["lr=0.1,seed=2", "run(1)", "it's", "a,b", "two words", "[1]", "${seed}"])
-@pytest.mark.parametrize("way", MAY_CHANGE)
+@pytest.mark.parametrize("mode", MAY_CHANGE)
 def test_a_run_folder_is_taken_as_it_is_typed(
-    composer: Composer, tmp_path: Path, way: str, name: str
+    composer: Composer, tmp_path: Path, mode: str, name: str
 ) -> None:
     folder = tmp_path / name
     folder.mkdir()
     save(composer.config([]), folder)
-    run = continued(composer, way, composer.parse([f"{way}={folder}"]))
+    run = continued(composer, mode, composer.parse([f"{mode}={folder}"]))
     assert run.run_dir == folder

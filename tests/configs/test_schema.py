@@ -102,14 +102,14 @@ def test_every_option_has_a_line_of_help() -> None:
     nodes = [schema.root(), *(node for choices in schemas().values() for node in choices.values())]
     sections = {item.name for item in dataclasses.fields(Config) if not item.metadata.get("help")}
     assert sections == {*NAME_FIELDS, "train", "evaluation", "learner", "wandb"}
-    settled = sections | set(NAME_FIELDS.values())
+    without_help = sections | set(NAME_FIELDS.values())
     missing = [
         (type(node), item.name)
         for node in nodes
         for item in dataclasses.fields(node)
         if not item.metadata.get("help")
     ]
-    assert not [(owner, name) for owner, name in missing if name not in settled]
+    assert not [(owner, name) for owner, name in missing if name not in without_help]
 
 
 def test_every_choice_has_a_line_of_description(composer: Composer) -> None:

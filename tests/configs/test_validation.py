@@ -1,4 +1,4 @@
-"""What cannot stand together is said before anything exists."""
+"""What cannot stand together is refused before anything is created."""
 
 from __future__ import annotations
 

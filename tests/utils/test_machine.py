@@ -52,9 +52,9 @@ def faults():
         np.ones(2_000_000)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-before, told = faults(), keep_freed_memory()
+before, kept = faults(), keep_freed_memory()
 faults()
-print(before, told, faults())
+print(before, kept, faults())
 """
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -63,9 +63,9 @@ print(before, told, faults())
         check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    before, told, after = done.stdout.split()
-    assert (told == "True") == (platform.libc_ver()[0] == "glibc")
-    assert told == "False" or int(after) < int(before) / 10
+    before, kept, after = done.stdout.split()
+    assert (kept == "True") == (platform.libc_ver()[0] == "glibc")
+    assert kept == "False" or int(after) < int(before) / 10
 
 
 @pytest.mark.parametrize(("version", "place"), [(1, "memory"), (2, "."), (2, "unified")])

@@ -14,7 +14,7 @@ from utils.stop_signal import StopSignal
 
 @pytest.fixture(autouse=True)
 def not_under_nohup() -> Iterator[None]:
-    """Whoever started the tests."""
+    """The process that started the tests."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)

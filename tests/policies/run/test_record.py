@@ -102,7 +102,7 @@ def test_what_is_trained_by_hand_goes_on_by_a_command(tmp_path: Path) -> None:
         learner.update(2)
         learner.save()
         config = learner.config
-    again, folder = load_run(run, way="resume")
+    again, folder = load_run(run, mode="resume")
     assert (plain(again), folder) == (plain(config), run)
     with Learner(again, folder) as learner:
         learner.load()
