@@ -52,8 +52,8 @@ class TaskLists:
 
         # Evaluation on test tasks; a family that calls its splits disjoint is taken at its word, and checked.
         unseen = family.sample_tasks(generator(seed, Phase.TASKS, 2), config.num_eval_tasks, "test")
-        training = seen if train is None else train
-        if spec.split is Split.disjoint and (unseen[:, None] == training[None]).all(-1).any():
+        repeated = (unseen[:, None] == (seen if train is None else train)[None]).all(-1)
+        if spec.split is Split.disjoint and repeated.any():
             raise ValueError(
                 f"{spec.name} says that its splits are disjoint, but a test task is also a training task."
             )
@@ -68,14 +68,18 @@ class TaskLists:
 
     def save(self, path: Path) -> None:
         """Write the lists as JSON, for readers and other programs."""
-        lists = {"training": None if self.train is None else self.train.tolist()}
+        lists: dict[str, Any] = {"training": None}
+        if self.train is not None:
+            lists["training"] = self.train.tolist()
         lists |= {f"evaluation_{name}": tasks.tolist() for name, tasks in self.evaluation.items()}
         path.write_text(json.dumps(lists, indent=1) + "\n")
 
 
 def held_out_name(spec: EnvSpec) -> str:
     """The name of the test list: held-out only where no test task can be a training task."""
-    return "held_out" if spec.split is Split.disjoint else "in_distribution"
+    if spec.split is Split.disjoint:
+        return "held_out"
+    return "in_distribution"
 
 
 def evaluate_agent(

@@ -237,7 +237,7 @@ class Learner:
     def tick(self, wave: WaveResult | None = None) -> bool:
         """Refresh the display, once a round and once an update; returns whether to stop."""
         if self._record is not None:
-            self._record.show(0 if wave is None else wave.env_steps)
+            self._record.show(wave.env_steps if wave is not None else 0)
         return self.stop_signal is not None
 
     def write_line(self, metrics: dict[str, Any]) -> None:
@@ -261,7 +261,9 @@ class Learner:
 
     def load(self) -> None:
         """Go on from the newest good checkpoint of the run folder."""
-        facts = None if self._checkpoints is None else self._checkpoints.load()
+        facts = None
+        if self._checkpoints is not None:
+            facts = self._checkpoints.load()
         if facts is None:
             raise CheckpointError(f"There is no checkpoint to load in {self.run_dir}.")
         self._resumed = facts

@@ -1,1 +1,1 @@
-"""The one loop that steps environments, and who acts in it."""
+"""The one loop that steps environments, and what acts in it."""

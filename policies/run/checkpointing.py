@@ -22,8 +22,9 @@ _log = logging.getLogger(__name__)
 
 
 class RunCheckpoints:
-    """Saves and loads one run. The buffer is written incrementally: a save writes the trials that came since
-    the last one.
+    """Saves and loads one run.
+
+    The buffer is written incrementally: a save writes the trials that came since the last one.
     """
 
     def __init__(
@@ -35,9 +36,7 @@ class RunCheckpoints:
         *,
         agent_only: bool = False,
     ) -> None:
-        """With `agent_only` nothing is written, and the agent alone is loaded: on any device, and without the
-        buffer.
-        """
+        """With `agent_only` nothing is written, and the agent alone is loaded, on any device."""
         self._folder, self._agent_only = folder, agent_only
         self._parts, self._progress, self._sampling = parts, progress, sampling
         self._store = CheckpointStore(folder)

@@ -68,7 +68,7 @@ class TrainConfig:
 
     n_env_steps_total: int = option(1_000_000, "env steps of the whole run, the random pool included", low=1)
     num_rollouts_per_iter: int = option(
-        24, "trials collected in each iteration of an off-policy algorithm", low=1, only_if=OFF_POLICY
+        24, "off-policy: trials collected in each iteration", low=1, only_if=OFF_POLICY
     )
     num_env_steps_per_iter: int | None = option(
         None,
@@ -83,13 +83,13 @@ class TrainConfig:
     )
     updates_per_step: float = option(
         0.02,
-        "gradient updates per env step collected (off-policy)",
+        "off-policy: gradient updates per env step collected",
         low=0,
         only_if=OFF_POLICY,
     )
     buffer_size: int = option(
         1_000_000,
-        "capacity of the replay in env steps, counted as trials of full length (off-policy)",
+        "off-policy: capacity of the replay in env steps, counted as trials of full length",
         low=1,
         only_if=OFF_POLICY,
     )

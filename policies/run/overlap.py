@@ -1,5 +1,6 @@
-"""Overlap: while a wave is collected, the updates that the wave before it has earned are made, by a schedule
-that no clock decides.
+"""Overlap: while a wave is collected, the updates that the wave before it has earned are made.
+
+The schedule does not depend on a clock:
 
     wave 1      is collected by the agent after the updates of the random pool
     wave i + 1  is collected by the agent as it was when wave i was complete; beside it the updates of wave i

@@ -118,8 +118,8 @@ class RunRecord:
     def facts(self) -> dict[str, Any]:
         """The facts about the record that a checkpoint holds."""
         return {
-            "metrics_offset": self._logger.offset if self._logger else 0,
-            "wandb_run_id": self._wandb.run_id if self._wandb else None,
+            "metrics_offset": 0 if self._logger is None else self._logger.offset,
+            "wandb_run_id": None if self._wandb is None else self._wandb.run_id,
             "versions": versions(),
             "spent": self._spent(),
         }
@@ -227,8 +227,10 @@ class RunRecord:
         # The last evaluation, the picture, and the places of all that was written.
         if self._wandb is not None:
             self._wandb.summary({f"final/{name}": values for name, values in self._evaluation.items()})
-        lines = [self._table] if self._table else []
-        self._console.message("\n".join([*lines, *self._places(self._folder)]))
+        lines = self._places(self._folder)
+        if self._table:
+            lines.insert(0, self._table)
+        self._console.message("\n".join(lines))
 
     def show_films(self, films: Sequence[Path]) -> None:
         """Show where the films are."""
@@ -250,7 +252,9 @@ class RunRecord:
 
     def _places(self, folder: Path) -> list[str]:
         """Lines that say where the parts of the run are, and with which commands to go on."""
-        lines = [f"picture      {folder / PICTURE}"] if draw_curves(self._context, folder) else []
+        lines: list[str] = []
+        if draw_curves(self._context, folder):
+            lines.append(f"picture      {folder / PICTURE}")
         lines.append(f"metrics      {folder / 'metrics.jsonl'}")
         lines.append(f"checkpoints  {folder / 'checkpoints'}")
         if self._wandb is not None and self._wandb.place:
@@ -307,12 +311,13 @@ def draw_curves(context: RunContext, folder: Path) -> bool:
             values.append(curve)
     if not steps:
         return False
-    reference = spec.reference
+    levels: dict[str, float | None] = {}
+    if spec.reference is not None:
+        levels = {"oracle": spec.reference.oracle, "random": spec.reference.random}
     draw_adaptation(
         folder / PICTURE,
         curves={name.replace("_", "-"): (steps, values)},
-        oracle=reference.oracle if reference else None,
-        random=reference.random if reference else None,
+        **levels,
         title=f"{spec.name}: {context.config.agent.arch.name} agent",
     )
     return True

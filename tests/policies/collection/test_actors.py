@@ -42,17 +42,17 @@ def windows_config(memory: str = "GRU", start: WindowStart = WindowStart.stored,
 
 
 def keys_of(rows: Batch | PolicyRows) -> list[bytes]:
-    """What each row says, in bytes."""
+    """The contents of each row, in bytes."""
     assert isinstance(rows.obs, Tensor)
-    said = torch.cat([rows.obs, rows.prev_action, rows.reward[..., None]], -1).flatten(0, -2).numpy()
-    return [row.tobytes() for row in said]
+    contents = torch.cat([rows.obs, rows.prev_action, rows.reward[..., None]], -1).flatten(0, -2).numpy()
+    return [row.tobytes() for row in contents]
 
 
 def noting(learner: Learner) -> dict[bytes, tuple[Tensor, float] | None]:
-    """(features, log-probability) at each row that is acted on from now on; None for rows that look the same
-    and are not.
+    """(features, log-probability) at each row that is acted on from now on; None for different rows that
+    look the same.
     """
-    agent, said = learner.agent, {}
+    agent, acted = learner.agent, {}
     agent.extras = ("log_prob",)
     act, step = agent.act, agent.actor.step
     features: list[Tensor] = []
@@ -67,13 +67,13 @@ def noting(learner: Learner) -> dict[bytes, tuple[Tensor, float] | None]:
         for key, one, log_prob in zip(
             keys_of(rows), features.pop(), extras["log_prob"].tolist(), strict=True
         ):
-            known = said.setdefault(key, (one, log_prob))
+            known = acted.setdefault(key, (one, log_prob))
             if known is not None and not torch.equal(known[0], one):
-                said[key] = None
+                acted[key] = None
         return action, extras, state
 
     agent.act, agent.actor.step = noting_act, noting_step  # pyright: ignore[reportAttributeAccessIssue]
-    return said
+    return acted
 
 
 @pytest.mark.parametrize("memory", STORING)
@@ -86,7 +86,7 @@ def test_a_window_from_a_stored_state_is_read_as_it_was_acted_on(
     with Learner(
         windows_config(memory, agent={"encoders": encoders}, env={"max_rollouts_per_task": 2})
     ) as learner:
-        said = noting(learner)
+        acted = noting(learner)
         learner.collect_rollouts_parallel(8, random_actions=pool)
         batch = learner.buffer.sample(learner.context.needs, np.random.default_rng(0))
         compared, from_nothing = 0, []
@@ -103,7 +103,7 @@ def test_a_window_from_a_stored_state_is_read_as_it_was_acted_on(
             )
             keys = keys_of(batch)
             for row in batch.trains.flatten().nonzero().flatten().tolist():
-                then = said[keys[row]]
+                then = acted[keys[row]]
                 if then is None:
                     continue
                 compared += 1

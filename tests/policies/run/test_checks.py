@@ -22,7 +22,7 @@ def test_a_replay_that_does_not_fit_is_refused_with_its_size() -> None:
             check_family(tiny_config(algorithm=algorithm, train=train))
 
 
-def test_who_does_not_learn_needs_no_room_for_a_replay() -> None:
+def test_a_learner_that_only_evaluates_needs_no_room_for_a_replay() -> None:
     config = tiny_config(train={"buffer_size": 10**12})
     with pytest.raises(OptionError, match="The replay needs"):
         check_family(config)

@@ -22,7 +22,7 @@ def batch_of(kind: str = "continuous") -> Batch:
     return replay.sample(Needs(on_policy=False, sample=Sample.trials, batch_size=3), np.random.default_rng(0))
 
 
-def said(critic_loss: float, q: float = 0.5) -> dict[str, torch.Tensor]:
+def metrics_with(critic_loss: float, q: float = 0.5) -> dict[str, torch.Tensor]:
     return {"critic_loss": torch.tensor(critic_loss), "q": torch.tensor(q)}
 
 
@@ -34,24 +34,24 @@ def test_the_first_number_that_is_none_is_named_when_the_next_update_has_been_ma
     tmp_path: Path, value: float, text: str
 ) -> None:
     guard, batch = NanGuard(tmp_path), batch_of()
-    guard.watch(0, batch, said(1.0))
-    guard.watch(1, batch, said(value, q=float("nan")))
+    guard.watch(0, batch, metrics_with(1.0))
+    guard.watch(1, batch, metrics_with(value, q=float("nan")))
     with pytest.raises(ExplodedError) as caught:
-        guard.watch(2, batch, said(float("nan")))
+        guard.watch(2, batch, metrics_with(float("nan")))
     assert str(caught.value).startswith(f"critic_loss was {text} in update 1, though its batch is finite")
     assert (
         "learning_rate" in str(caught.value)
         and "\n" not in str(caught.value)
         and str(caught.value).endswith(".")
     )
-    guard.check_last()  # it has been said
+    guard.check_last()  # one error is enough
 
 
 def test_the_last_update_is_looked_at_too() -> None:
     guard = NanGuard(None)
-    guard.watch(0, batch_of(), said(1e14))
+    guard.watch(0, batch_of(), metrics_with(1e14))
     guard.check_last()
-    guard.watch(1, batch_of(), said(1.0, q=float("nan")))
+    guard.watch(1, batch_of(), metrics_with(1.0, q=float("nan")))
     with pytest.raises(ExplodedError, match=r"^q was nan in update 1, though"):
         guard.check_last()
 
@@ -61,7 +61,7 @@ def test_the_batch_is_kept_and_blamed_where_it_is_to_blame(tmp_path: Path, kind:
     guard, batch = NanGuard(tmp_path), batch_of(kind)
     reward = batch.reward.clone()
     reward[2, 1] = float("inf")
-    guard.watch(7, replace(batch, reward=reward), said(float("nan")))
+    guard.watch(7, replace(batch, reward=reward), metrics_with(float("nan")))
     with pytest.raises(
         ExplodedError,
         match=r"because reward of its batch are not finite \(the batch is in .*exploded\.pt\)\.$",
@@ -76,9 +76,9 @@ def test_the_batch_is_kept_and_blamed_where_it_is_to_blame(tmp_path: Path, kind:
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
-def test_a_batch_that_cannot_be_saved_is_said(tmp_path: Path) -> None:
+def test_a_batch_that_cannot_be_saved_is_mentioned(tmp_path: Path) -> None:
     guard = NanGuard(tmp_path / "gone")
-    guard.watch(0, batch_of(), said(float("nan")))
+    guard.watch(0, batch_of(), metrics_with(float("nan")))
     with pytest.raises(ExplodedError, match=r"critic_loss was nan.*could not be saved"):
         guard.check_last()
 

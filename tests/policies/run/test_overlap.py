@@ -35,24 +35,24 @@ def overlapped(**options: Any) -> Config:
     return tiny_config(train=train, agent=agent, learner={"overlap": Overlap.bounded}, **options)
 
 
-def before_each_update(learner: Learner, look: Callable[[], object]) -> None:
+def before_each_update(learner: Learner, act: Callable[[], object]) -> None:
     update = learner.algorithm.update
 
-    def looking(batch: Batch) -> dict[str, torch.Tensor]:
-        look()
+    def acting(batch: Batch) -> dict[str, torch.Tensor]:
+        act()
         return update(batch)
 
-    learner.algorithm.update = looking  # pyright: ignore[reportAttributeAccessIssue]
+    learner.algorithm.update = acting  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def before_each_tick(learner: Learner, look: Callable[[], object]) -> None:
+def before_each_tick(learner: Learner, act: Callable[[], object]) -> None:
     tick = learner.tick
 
-    def looking(wave: WaveResult | None = None) -> bool:
-        look()
+    def acting(wave: WaveResult | None = None) -> bool:
+        act()
         return tick(wave)
 
-    learner.tick = looking  # pyright: ignore[reportAttributeAccessIssue]
+    learner.tick = acting  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def collecting(learner: Learner) -> bool:

@@ -57,7 +57,7 @@ def test_a_profile_is_printed_at_the_end(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_run_that_learned_nothing_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, train, said in (
+    for name, train, reason in (
         (
             "pool",
             {
@@ -85,7 +85,7 @@ def test_a_run_that_learned_nothing_says_why(tmp_path: Path, capsys: pytest.Capt
         with Learner(tiny_config(train=train), folder) as learner:
             learner.train()
         text = capsys.readouterr().out
-        assert ("Nothing was learned: " in text, said in text) == (bool(said), True)
+        assert ("Nothing was learned: " in text, reason in text) == (bool(reason), True)
 
 
 def test_a_display_ends_where_the_run_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
