@@ -207,31 +207,6 @@ def same(a: Batch, b: Batch) -> bool:
     )
 
 
-@every_need
-def test_restored_segments_give_the_same_samples_bit_for_bit(asked: Needs) -> None:
-    trials, replay, segments = make_trials(5, 23), make_replay(capacity=8, state_every=asked.state_every), []
-    for first, stop in ((0, 6), (6, 9), (9, 15), (15, 23)):
-        play(replay, trials[first:stop], num_slots=3)
-        segments.append(replay.export(first, stop))
-    for oldest in (0, 1, 3):  # segments that have been overwritten may be there or not
-        restored = make_replay(capacity=8, state_every=asked.state_every)
-        restored.restore(segments[oldest:])
-        assert (restored.num_added, restored.num_transitions) == (replay.num_added, replay.num_transitions)
-        for seed in range(3):
-            assert same(
-                replay.sample(asked, np.random.default_rng(seed)),
-                restored.sample(asked, np.random.default_rng(seed)),
-            )
-    assert not same(
-        replay.sample(asked, np.random.default_rng(0)), replay.sample(asked, np.random.default_rng(1))
-    )
-    partly = make_replay(capacity=8, state_every=asked.state_every)
-    partly.restore(segments[:-1])
-    assert not same(
-        replay.sample(asked, np.random.default_rng(0)), partly.sample(asked, np.random.default_rng(0))
-    )
-
-
 @pytest.mark.parametrize("burn_in", [1, 3, 50])
 def test_burn_in_reads_rows_before_the_window_and_trains_on_the_same_rows(burn_in: int) -> None:
     """The same draw with and without: the rows that train are the same ones, and those before them go back to
@@ -261,24 +236,6 @@ def test_burn_in_reads_rows_before_the_window_and_trains_on_the_same_rows(burn_i
         )
     before = (longer.obs[..., 1] < plain.obs[:1, :, 1]) & longer.valid
     assert before.any() and not longer.trains[before].any()
-
-
-def test_export_of_trials_that_are_gone_is_refused() -> None:
-    replay = make_replay(capacity=4)
-    play(replay, make_trials(0, 4), num_slots=2)
-    play(replay, make_trials(0, 2, first=4), num_slots=2)
-    with pytest.raises(ValueError, match="not all here"):
-        replay.export(1, 6)
-    assert replay.export(2, 6)["lengths"].shape == (4,)
-
-
-def test_a_segment_larger_than_the_ring_keeps_its_newest_trials() -> None:
-    large, small = make_replay(capacity=8), make_replay(capacity=3)
-    play(large, make_trials(0, 8), num_slots=2)
-    small.restore([large.export(0, 8)])
-    batch = small.sample(needs(Sample.trials), np.random.default_rng(0))
-    assert isinstance(batch.obs, torch.Tensor)
-    assert set(batch.obs[0, :, 0].int().tolist()) == {5, 6, 7}
 
 
 @pytest.mark.parametrize("burn_in", [2, 4])
@@ -404,7 +361,7 @@ class Saying(Replay):
 
 
 @every_need
-def test_what_was_said_of_a_row_comes_out_with_it(asked: Needs) -> None:
+def test_extras_of_a_row_come_out_with_it(asked: Needs) -> None:
     replay = make_replay(capacity=7, storage=Saying, extras=("log_prob",), state_every=asked.state_every)
     play(replay, make_trials(1, 7), num_slots=3)
     other = make_replay(capacity=7, storage=Saying, extras=("log_prob",), state_every=asked.state_every)
@@ -415,7 +372,7 @@ def test_what_was_said_of_a_row_comes_out_with_it(asked: Needs) -> None:
         assert torch.equal(batch.extras["log_prob"], batch.obs[..., 0])
 
 
-def test_an_extra_that_nobody_says_is_nothing_and_one_that_is_not_wanted_is_not_kept() -> None:
+def test_an_extra_that_is_not_given_is_zero_and_one_that_is_not_wanted_is_not_stored() -> None:
     silent, deaf = make_replay(capacity=7, extras=("log_prob",)), make_replay(capacity=7, storage=Saying)
     for replay in (silent, deaf):
         play(replay, make_trials(1, 7), num_slots=3)

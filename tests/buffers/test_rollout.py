@@ -1,4 +1,4 @@
-"""RolloutBuffer: every trial of a wave once, packed without a row too many, and nothing of the wave before."""
+"""RolloutBuffer: every trial of a wave once, without a row too many, and nothing of the wave before."""
 
 from __future__ import annotations
 

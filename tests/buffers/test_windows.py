@@ -8,7 +8,7 @@ from buffers.windows import LOOK_AHEAD, pack, packed_rows, window_rows
 
 
 def test_a_window_holds_its_burn_in_its_training_rows_and_what_targets_look_ahead_to() -> None:
-    """Trials of 10 rows in places of 20: windows of 3 rows from row 4 of place 1, and from row -1 of place 0."""
+    """Trials of 10 rows in places of 20; windows of 3 rows from row 4 and, before its trial, from row -1."""
     rows = window_rows(
         np.array([1, 0]),
         np.array([4, -1]),

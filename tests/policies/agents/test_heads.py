@@ -59,9 +59,7 @@ def test_a_deterministic_head_answers_within_the_bounds() -> None:
     torch.testing.assert_close(policy.sample(torch.ones(7, 2)), (policy.mode() + 0.3).clamp(max=1))
 
 
-def test_an_epsilon_greedy_head_prefers_what_its_critics_value_on_average_and_has_no_parameters_beside_them() -> (
-    None
-):
+def test_an_epsilon_greedy_head_prefers_the_highest_mean_and_adds_no_parameters() -> None:
     sizes = HeadSizes(context=5, obs=3, action=3, shortcut=6, hidden=[8])
     critic, choices = QOfChoicesHead(sizes, 3), actions_of(spaces.Discrete(3, start=5))
     assert isinstance(choices, Choices)

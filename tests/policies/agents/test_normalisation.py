@@ -124,7 +124,7 @@ def test_what_hardly_ever_changes_is_cut_off_when_it_does() -> None:
     assert isinstance(seen, torch.Tensor) and seen.abs().max() == FARTHEST
 
 
-def test_rare_rewards_stay_apart_for_who_learns_from_them_and_networks_see_them_cut() -> None:
+def test_rare_rewards_differ_for_losses_and_are_cut_off_for_networks() -> None:
     agent, batch = make(), trials_of(0)
     assert agent.normaliser is not None
     agent.update_normaliser(batch, 0.9)
@@ -193,9 +193,7 @@ def test_nothing_is_normalised_unless_it_is_asked_for() -> None:
     assert torch.equal(obs_only.normalise(batch).reward, batch.reward)
 
 
-def test_rewards_are_left_alone_until_trials_differ_in_them_and_are_cut_off_where_they_are_hardly_ever_paid() -> (
-    None
-):
+def test_rewards_are_left_alone_until_trials_differ_in_them_and_rare_ones_are_cut_off() -> None:
     normaliser, batch = Normaliser(OBS_SPACE, obs=False, reward=True), trials_of(0)
     nothing = replace(batch, reward=torch.zeros_like(batch.reward))
     paid = replace(nothing, reward=torch.full_like(batch.reward, 3.0))
