@@ -23,7 +23,7 @@ DROP = "faults_env::test_drop_gives_up_the_trials_of_the_fault_and_no_other"
 OTHERS = "faults_backends::test_every_policy_holds_on_every_backend"
 DIES = "faults_worker::test_a_worker_that_dies_while_it_works_is_replaced"
 ENDS = "faults_parent::test_no_worker_in_any_state_outlives_its_trainer"
-REFUSED = "../interop/gymnasium_shard::test_what_is_not_of_its_space_is_refused_and_not_stored"
+REFUSED = "../interop/gymnasium_shard_checks::test_what_is_not_of_its_space_is_refused_and_not_stored"
 CYCLES = "faults_parent::test_many_managers_one_after_the_other_leave_nothing"
 
 LIST: dict[str, tuple[str, list[str]]] = {
@@ -99,8 +99,8 @@ LIST: dict[str, tuple[str, list[str]]] = {
         "flags that are none, the old interface",
         [
             REFUSED,
-            "../interop/gymnasium_shard::test_what_is_harmless_gives_the_same_rows",
-            "../interop/gymnasium_shard::test_both_flags_at_once_are_a_termination",
+            "../interop/gymnasium_shard_checks::test_what_is_harmless_gives_the_same_rows",
+            "../interop/gymnasium_shard_checks::test_both_flags_at_once_are_a_termination",
             "faults_env::test_a_bad_row_of_a_third_party_environment_is_stepped_again_and_never_seen",
         ],
     ),
@@ -130,7 +130,7 @@ LIST: dict[str, tuple[str, list[str]]] = {
     ),
     "A14": (
         "infos that are huge, cyclic or cannot be sent",
-        ["../interop/gymnasium_shard::test_what_is_harmless_gives_the_same_rows"],
+        ["../interop/gymnasium_shard_checks::test_what_is_harmless_gives_the_same_rows"],
     ),
     "A15": (
         "leaks",
