@@ -161,6 +161,7 @@ class GymnasiumFamily(TaskFamily):
         return self._format.vectors(_drawn(self._task_sampler_env, n, int(rng.integers(SEEDS))), self._name)
 
     def make_shard(self, num_slots: int, threads: int = 1) -> GymnasiumShard:
+        # The slots of a shard are separate environments, stepped one after the other.
         setter = TaskSetter(self._task_by.value, self._format.task)
         return GymnasiumShard(
             self._make, num_slots, self._reader, self._writer, task=setter, info_names=self.spec.info_names
@@ -199,10 +200,12 @@ class GymnasiumFamily(TaskFamily):
         task_by = self.config.task_by
         has_set_task = callable(getattr(env.unwrapped, "set_task", None))
         draws_tasks = callable(getattr(env.unwrapped, "sample_tasks", None))
+        # `auto` never refuses: an environment without set_task has one task.
         if task_by is TaskBy.auto:
             task_by = TaskBy.set_task if has_set_task else TaskBy.none
         if task_by is TaskBy.set_task and not has_set_task:
             raise OptionError(f"{self._name} has no set_task(task): choose another task_by.")
+        # Tasks come from the environment, or from the sampler of `from_factory`.
         needs_tasks = task_by in (TaskBy.set_task, TaskBy.options)
         if needs_tasks and not draws_tasks and self._sampler is None:
             raise OptionError(
@@ -214,6 +217,7 @@ class GymnasiumFamily(TaskFamily):
 
     def _task_format(self, env: gymnasium.Env[Any, Any]) -> TaskFormat:
         """The format of the environment's tasks, found by drawing one."""
+        # The single task 0, or the seed.
         if self._task_by in (TaskBy.none, TaskBy.seed):
             return TaskFormat((("", ()),), (False,))
         if self._sampler is not None:
@@ -286,9 +290,11 @@ class TaskFormat:
         for (key, shape), whole in zip(self.parts, self.whole, strict=True):
             size = int(np.prod(shape))
             part = vector[start : start + size].reshape(shape)
+            # Whole numbers come back as integers, since environments use them as indices.
             part = np.rint(part).astype(np.int64) if whole else part.copy()
             task[key] = part if shape else part.item()
             start += size
+        # A task that is no dict is its only part, which has the key "".
         return task.get("", task)
 
 
@@ -298,6 +304,7 @@ def _drawn(env: gymnasium.Env[Any, Any], n: int, seed: int) -> Sequence[Any]:
     They are a function of the seed, whether the environment draws from its own stream or from a global one.
     """
     unwrapped: Any = env.unwrapped
+    # Some environments draw from their own stream, others from numpy's or Python's: all are seeded.
     with _global_streams(seed):
         env.reset(seed=seed)
         tasks = unwrapped.sample_tasks(n)

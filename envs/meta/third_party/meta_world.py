@@ -142,6 +142,7 @@ class MetaWorld(TaskFamily):
         # The slots of a shard share their environments: one that a slot gives back is taken by the next.
         idle: dict[str, list[Any]] = defaultdict(list)
         version, end = self.config.reward_version.value, self.config.end_on_success
+        # Every slot is a Gymnasium environment that changes what it plays by `set_task`.
         return GymnasiumShard(
             lambda: AnyTaskEnv(idle, version, end),
             num_slots,
@@ -188,6 +189,7 @@ class AnyTaskEnv(gymnasium.Env[Any, Any]):
         name = env_names()[int(task[0])]
         env_class = self._module.env_dict.ALL_V3_ENVIRONMENTS[name]
         if name != self._name:
+            # Another environment is needed: give this one back, and take an idle one or build one.
             self._give_back()
             if self._idle[name]:
                 self._env = self._idle[name].pop()
@@ -267,6 +269,7 @@ def tasks_of(benchmark: Benchmark, env_name: str, seed: int) -> dict[str, NDArra
         if env_name not in names:
             hint = nearest(env_name, names)
             raise OptionError(f"MetaWorld: ml1_env_name={env_name!r} is not one of its environments.{hint}")
+        # ML1 has a name of an environment; ML10 and ML45 have their own lists.
         built = module.ML1(env_name, seed=seed)
     else:
         built = getattr(module, benchmark.value)(seed=seed)
@@ -281,6 +284,7 @@ def _vectors(tasks: list[Any], names: tuple[str, ...]) -> NDArray[np.float64]:
         env = metaworld().env_dict.ALL_V3_ENVIRONMENTS[name]()
         for row, task in group:
             env.set_task(task)
+            # The environment has unpacked the task; this is where it keeps the places.
             places = env._last_rand_vec
             vectors[row, 0], vectors[row, 1 : 1 + len(places)] = names.index(name), places
         close_env(env)

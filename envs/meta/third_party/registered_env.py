@@ -117,10 +117,12 @@ def _can_draw(found: registration.EnvSpec) -> bool:
     answer is False where the class cannot be imported; that error is reported when the environment is built.
     """
     try:
+        # An entry point is a callable, or the name of one as module:attribute.
         creator: Any = found.entry_point
         if not callable(creator):
             creator = registration.load_env_creator(creator or "")
         parameters = inspect.signature(creator).parameters
+        # A constructor with **kwargs takes a render_mode too.
         takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
         modes = getattr(creator, "metadata", {}).get("render_modes") or ()
         return ("render_mode" in parameters or takes_any) and "rgb_array" in modes

@@ -84,7 +84,8 @@ class PlaneShard(Shard, ABC):
         # Not np.hypot or a norm: square roots are correctly rounded, so every machine has these bits.
         distance = np.sqrt(offset[:, 0] + offset[:, 1])
         inside = distance <= self._radius
-        self.rows.obs[at] = position  # pyright: ignore[reportArgumentType, reportCallIssue] - a Box, not a Dict
+        assert isinstance(self.rows.obs, np.ndarray)
+        self.rows.obs[at] = position
         self.rows.info[at, 0] = distance
         self.rows.info[at, 1] = inside
         return distance, inside
