@@ -103,15 +103,16 @@ class Learner:
         self.close()
 
         # Compared as options, since to build the family only for that could start a user's environment.
-        options = family_options | {
+        asked = family_options | {
+            "family": env_name,
             "max_rollouts_per_task": max_rollouts_per_task,
             "num_train_tasks": num_train_tasks,
             "num_eval_tasks": num_eval_tasks,
         }
         present = vars(self.config.env)
-        asked = options | {"family": env_name}
         if any(present.get(name, MISSING) != value for name, value in asked.items()):
-            family = make_family(env_name, **options)
+            options = asked if env_name != present["family"] else present | asked
+            family = make_family(env_name, **{key: options[key] for key in options if key != "family"})
             self._use(RunContext.of(self.config, family, self.device, self.run_dir))
         self.environments = RunEnvironments(self.context, self.backend.backend, num_parallel_workers)
 

@@ -350,6 +350,7 @@ def test_the_family_of_a_run_is_built_once_and_only_its_completed_options_are_re
         assert len(built) == 2, "what a script asks for is what there is"
         learner.init_env("meta", "PointRobot", 2, None, 4, num_parallel_workers=workers)
         assert len(built) == 3 and len(learner.eval_tasks) == 4
+        assert learner.config.env == replace(config.env, max_episode_steps=6, num_eval_tasks=4)
     assert metrics_of(tmp_path / "given") == metrics_of(tmp_path / "by itself")
 
 
