@@ -14,8 +14,28 @@ from numpy.typing import NDArray
 from buffers.base import Batch, Needs, Sample
 from buffers.memory_states import Leaves, MemoryStates
 from buffers.stored_rows import RowFlags, StoredRows, bytes_per_row, columns_of
-from buffers.windows import packed_rows, window_rows
+from buffers.windows import draw_windows, packed_rows, window_rows
 from envs.base import ActionSpace, ObsSpace, Rows
+
+
+def _bytes_needed(
+    *,
+    obs_space: ObsSpace,
+    action_space: ActionSpace,
+    capacity_trials: int,
+    rows_per_trial: int,
+    extras: Sequence[str] = (),
+    states: Leaves | None = None,
+    state_every: int = 0,
+) -> int:
+    """Memory of a replay of these sizes when it is full."""
+    per_row = bytes_per_row(columns_of(obs_space, action_space, extras).values())
+    rows = capacity_trials * (rows_per_trial * per_row + 16)  # 16 for the two counts of each trial
+    if not state_every:
+        return rows
+    return rows + MemoryStates.bytes_needed(
+        states or {}, every=state_every, capacity_trials=capacity_trials, rows_per_trial=rows_per_trial
+    )
 
 
 class Replay:
@@ -24,6 +44,8 @@ class Replay:
     A wave reserves places, writes its rows in any order, and commits. Row t of the trial at place p is row
     p * rows_per_trial + t of storage.
     """
+
+    bytes_needed = staticmethod(_bytes_needed)
 
     def __init__(
         self,
@@ -66,26 +88,6 @@ class Replay:
         self._reserved: NDArray[np.int64] | None = None
         """Places of the wave that is being written."""
         self._refresh()
-
-    @staticmethod
-    def bytes_needed(
-        *,
-        obs_space: ObsSpace,
-        action_space: ActionSpace,
-        capacity_trials: int,
-        rows_per_trial: int,
-        extras: Sequence[str] = (),
-        states: Leaves | None = None,
-        state_every: int = 0,
-    ) -> int:
-        """Memory of a full replay."""
-        per_row = bytes_per_row(columns_of(obs_space, action_space, extras).values())
-        rows = capacity_trials * (rows_per_trial * per_row + 16)  # 16 for the two counts of each trial
-        if not state_every:
-            return rows
-        return rows + MemoryStates.bytes_needed(
-            states or {}, every=state_every, capacity_trials=capacity_trials, rows_per_trial=rows_per_trial
-        )
 
     @property
     def oldest(self) -> int:
@@ -187,7 +189,15 @@ class Replay:
             start, window = np.zeros_like(place), self.rows_per_trial
         else:
             window = 1 if needs.sample is Sample.transitions else needs.window
-            place, start = self._draw_windows(needs.batch_size, window, rng, needs.state_every or 1)
+            place, start = draw_windows(
+                rng,
+                needs.batch_size,
+                window,
+                every=needs.state_every or 1,
+                alive=self._alive,
+                lengths=self._lengths,
+                ended=self._ended,
+            )
 
         # A window that begins before its trial has no row there; burn-in reaches back to the trial's start.
         reads_before = needs.state_every > 0 or needs.sample is Sample.windows
@@ -221,28 +231,6 @@ class Replay:
             raise RuntimeError("There are no such trials.")
         rows = packed_rows(place, self._lengths[place], self.rows_per_trial)
         return self._rows.batch(rows)
-
-    def _draw_windows(
-        self, batch_size: int, window: int, rng: np.random.Generator, every: int = 1
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Draw (place, first row) of windows by rejection.
-
-        Windows begin up to window-1 rows before the trial, or its first rows would be in too few. All begin
-        at multiples of `every`, which divides `window`: so each row is in window / every of them.
-        """
-        place, start = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)
-        todo = np.arange(batch_size)
-        latest = self._lengths.max() - 1
-        while len(todo):
-            # Draw any trial, and any start that the longest trial has ...
-            place[todo] = self._alive[rng.integers(len(self._alive), size=len(todo))]
-            start[todo] = every * rng.integers(1 - window // every, (latest - 1) // every + 1, size=len(todo))
-            # ... and again where the trial is shorter, or a transition would start at an ended row.
-            rejected = start[todo] >= self._lengths[place[todo]] - 1
-            if window == 1:
-                rejected |= self._flags(place[todo], start[todo]) & RowFlags.ENDED > 0
-            todo = todo[rejected]
-        return place, start
 
     # -- checkpoints -----------------------------------------------------------------------------------------
 
@@ -293,16 +281,17 @@ class Replay:
         self._rows.changed(self._rows_of(place, lengths))
         # An env step leaves every row but those that ended an episode.
         time = np.arange(self.rows_per_trial)
-        alive = self._flags(place[:, None], time) & RowFlags.ENDED == 0
-        self._transitions[place] = ((time < lengths[:, None]) & alive).sum(1)
+        ended = self._ended(place[:, None], time)
+        self._transitions[place] = ((time < lengths[:, None]) & ~ended).sum(1)
         self._refresh()
 
     def _refresh(self) -> None:
         """Note the places that hold a trial to sample."""
         self._alive = np.flatnonzero(self._lengths)
 
-    def _flags(self, place: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.uint8]:
-        return self._rows.columns["flags"][place * self.rows_per_trial + time]
+    def _ended(self, place: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether these rows ended an episode."""
+        return self._rows.columns["flags"][place * self.rows_per_trial + time] & RowFlags.ENDED > 0
 
     def _rows_of(self, place: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """The row numbers of trials of so many rows, one after another."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,36 @@ class RowIndex:
     at: NDArray[np.int64]
     valid: NDArray[np.bool_]
     may_train: NDArray[np.bool_]
+
+
+def draw_windows(
+    rng: np.random.Generator,
+    batch_size: int,
+    window: int,
+    *,
+    every: int,
+    alive: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    ended: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Draw (place, first row) of windows of the trials at the places `alive`, by rejection.
+
+    Windows begin up to window-1 rows before the trial, or its first rows would be in too few. All begin at
+    multiples of `every`, which divides `window`: so each row is in window / every of them.
+    """
+    place, start = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)
+    todo = np.arange(batch_size)
+    latest = lengths.max() - 1
+    while len(todo):
+        # Draw any trial, and any start that the longest trial has ...
+        place[todo] = alive[rng.integers(len(alive), size=len(todo))]
+        start[todo] = every * rng.integers(1 - window // every, (latest - 1) // every + 1, size=len(todo))
+        # ... and again where the trial is shorter, or where a transition would start at an ended row.
+        rejected = start[todo] >= lengths[place[todo]] - 1
+        if window == 1:
+            rejected |= ended(place[todo], start[todo])
+        todo = todo[rejected]
+    return place, start
 
 
 def window_rows(

@@ -117,7 +117,9 @@ class _Unroll(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, gradient: Tensor
+    ) -> tuple[Tensor | None, ...]:
         x, hidden, weight_x, weight_h, gates, candidates, from_olds, out = ctx.saved_tensors
         width = out.shape[-1]
         # Gradients at the sums inside the gates, in the order r, z, n. What arrives at the candidate differs

@@ -90,7 +90,9 @@ class _Dense(torch.autograd.Function):
     """A layer in float32 by oneDNN: y = a(W x + b)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str
+    ) -> Tensor:
         out = _product(x, weight, bias, activation)
         ctx.activation = activation
         # The derivative of an activation follows from its output, so W x + b need not be stored.
@@ -99,7 +101,9 @@ class _Dense(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, gradient: Tensor
+    ) -> tuple[Tensor | None, ...]:
         x, weight, out = ctx.saved_tensors
         gradient = _before_activation(gradient, out, ctx.activation)
         to_x = to_weight = to_bias = None
@@ -117,7 +121,9 @@ class _Bf16Product(torch.autograd.Function):
     """A layer in bfloat16: inputs and parameters are rounded, and sums are taken in float32."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str
+    ) -> Tensor:
         # The gradient goes back in the type in which the input came: float32, or bfloat16 of a layer before.
         ctx.activation, ctx.input_dtype = activation, x.dtype
         x, weight = x.bfloat16(), weight.bfloat16()
@@ -127,7 +133,9 @@ class _Bf16Product(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, gradient: Tensor
+    ) -> tuple[Tensor | None, ...]:
         x, weight, out = ctx.saved_tensors
         gradient = _before_activation(gradient, out, ctx.activation)
         rows = gradient.flatten(0, -2)

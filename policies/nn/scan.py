@@ -47,14 +47,16 @@ def _chunk(values: Tensor, chunk: int | None) -> int:
     rows = len(values)
     if chunk is not None:
         return min(rows, chunk)
-    return rows if values.is_cpu else math.isqrt(rows)
+    if values.is_cpu:
+        return rows
+    return math.isqrt(rows)
 
 
 class _Blend(torch.autograd.Function):
     @staticmethod
-    def forward(
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, candidate: Tensor, logit: Tensor, start: Tensor, reset: Tensor, chunk: int
-    ) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    ) -> Tensor:
         z = logit.sigmoid()
         out = _stretches(candidate, z, start, reset, chunk)
         ctx.chunk = chunk
@@ -63,7 +65,9 @@ class _Blend(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, gradient: Tensor
+    ) -> tuple[Tensor | None, ...]:
         candidate, z, reset, out = ctx.saved_tensors
         # `through` is dL/dh' with all that later rows contribute, and dh'/dc = z.
         through, to_start = _stretches_back(gradient, z, reset, ctx.chunk)
@@ -77,7 +81,9 @@ class _Blend(torch.autograd.Function):
 
 class _RunningMax(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, start: Tensor, reset: Tensor, chunk: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, values: Tensor, start: Tensor, reset: Tensor, chunk: int
+    ) -> Tensor:
         out = _stretches_max(values, start, reset, chunk)
         ctx.chunk = chunk
         ctx.save_for_backward(values, reset, out)
@@ -85,7 +91,9 @@ class _RunningMax(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, gradient: Tensor
+    ) -> tuple[Tensor | None, ...]:
         values, reset, out = ctx.saved_tensors
         # A maximum is a blend with z in {0, 1}: 1 where the row has the largest value.
         largest = (values == out).to(values.dtype)

@@ -101,9 +101,7 @@ def test_the_loss_equals_a_loop_over_rows_and_steps(decode: Decodes, kind: str) 
     assert seen.memory is not None
     loss, said = inference.loss(batch, seen, 5)
     draws = torch.Generator().manual_seed(5)
-    torch.rand(
-        int(batch.trains.sum()), batch.shape[0], generator=draws
-    )  # the order of steps, of which all are taken
+    torch.rand(int(batch.trains.sum()), batch.shape[0], generator=draws)  # orders steps; all are taken
     noise = torch.randn(int(batch.trains.sum()), 5, generator=draws, dtype=torch.float64)
     losses, divergences = [], []
     for number, (time, column) in enumerate(batch.trains.nonzero().tolist()):
@@ -122,14 +120,8 @@ def test_the_loss_equals_a_loop_over_rows_and_steps(decode: Decodes, kind: str) 
         for row in steps:
             action = agent.actions.previous(batch)[row, column]  # what led to the row
             obs, next_obs = seen.obs[row - 1, column], seen.obs[row, column]
-            error = (
-                error
-                + (
-                    inference.reward(torch.cat([latent, obs, action, next_obs]))[0]
-                    - batch.reward[row, column]
-                )
-                ** 2
-            )
+            predicted = inference.reward(torch.cat([latent, obs, action, next_obs]))[0]
+            error = error + (predicted - batch.reward[row, column]) ** 2
             if (transition := inference.transition) is not None:
                 error = error + (transition(torch.cat([latent, obs, action])) - next_obs).square().mean()
         losses.append((error + 0.3 * divergence.sum()) / len(steps))
