@@ -40,7 +40,7 @@ from envs.backends.workers.launch import (
     start_method_name,
 )
 from envs.backends.workers.messages import MessageKind
-from envs.backends.workers.routing import PostedPart, SegmentRoutes, index_of
+from envs.backends.workers.routing import PostedPart, SegmentRoutes, as_slots
 from envs.backends.workers.transport import RowTransport, SharedRows, bytes_needed
 from envs.layout import Layout
 
@@ -176,7 +176,7 @@ class ProcessBackend(Backend):
 
     def post(self, slots: NDArray[np.int64], commands: Commands) -> None:
         self._check_open()
-        index = index_of(slots)
+        index = as_slots(slots)
         # Actions first: a worker reads them as soon as its request is there.
         self._transport.publish(index, commands.action)
         resets = commands.reset[index]
@@ -223,7 +223,7 @@ class ProcessBackend(Backend):
         self, slots: NDArray[np.int64], timeout: float, min_ready: int | None = None
     ) -> tuple[NDArray[np.int64], list[Fault]]:
         self._check_open()
-        parts = self._routes.parts_of(slots, index_of(slots))
+        parts = self._routes.parts_of(slots, as_slots(slots))
         if min_ready is not None and min_ready < len(slots):
             self._await_some(slots, parts, min_ready, timeout)
             ready = slots[self._are_ready(slots, parts)]

@@ -70,7 +70,7 @@ class SegmentRoutes:
         return parts
 
 
-def index_of(slots: NDArray[np.int64]) -> Slots:
+def as_slots(slots: NDArray[np.int64]) -> Slots:
     """Return the slice that equals these sorted slots if they are consecutive: it indexes much faster."""
     consecutive = slots[-1] - slots[0] == len(slots) - 1
     return slice(int(slots[0]), int(slots[-1]) + 1) if consecutive else slots

@@ -343,20 +343,16 @@ def test_a_picture_that_cannot_be_drawn_is_an_error_that_names_the_slot(
     name: str, workers: int, fault: str
 ) -> None:
     lost = fault == "sys_exit" and BACKENDS[name].has_processes
-    said = (
-        "was lost: its worker process exited with code 4"
-        if lost
-        else "raised SystemExit: 4"
-        if fault == "sys_exit"
-        else "raised ValueError"
-    )
+    reason = "raised SystemExit: 4" if fault == "sys_exit" else "raised ValueError"
+    if lost:
+        reason = "was lost: its worker process exited with code 4"
     with manage(
         FaultyFamily(fault=fault, where="render"), name, workers, on_fault=OnFault.restart
     ) as manager:
         manager.reset()
         for _ in range(2):
             with pytest.raises(
-                RuntimeError, match=f"The picture of slot 4 could not be drawn: the environment {said}"
+                RuntimeError, match=f"The picture of slot 4 could not be drawn: the environment {reason}"
             ) as caught:
                 manager.render(4)
             assert ("built anew at the next step or reset" in str(caught.value)) == lost

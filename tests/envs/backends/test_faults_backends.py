@@ -158,7 +158,9 @@ def test_every_fault_at_every_place_on_every_backend_under_every_policy(
 def test_a_second_fault_at_once_is_lived_through(
     name: str, method: StartMethod, fault: str, where: str, second: str, tmp_path: Path
 ) -> None:
-    again = "" if second == "at the same place" else "exit" if name in PROCESSES else "raise"
+    again = ""
+    if second == "while it is built anew":
+        again = "exit" if name in PROCESSES else "raise"
     with manage(
         faulty(tmp_path, fault, 1 if again else 2, where=where, again=again),
         name,

@@ -44,7 +44,9 @@ def drive(kind: tuple[str, bool], hook: Hook, **options: Any) -> Driver:
 
 def lost_with(kind: tuple[str, bool], slot: int) -> tuple[int, ...]:
     """The slots that share a host with this one."""
-    return (slot,) if kind[0] == "asyncio" else (0, 1, 2) if slot < 3 else (3, 4, 5)
+    if kind[0] == "asyncio":
+        return (slot,)
+    return (0, 1, 2) if slot < 3 else (3, 4, 5)
 
 
 def quiet(where: str, t: int, task: float) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from envs.backends.base import Block, segments_of
 from envs.backends.workers.handle import WorkerHandle
-from envs.backends.workers.routing import PostedPart, SegmentRoutes, index_of
+from envs.backends.workers.routing import PostedPart, SegmentRoutes, as_slots
 from envs.backends.workers.transport import SentRows
 from envs.layout import Layout
 from tests.toys import CountingFamily
@@ -46,9 +46,9 @@ def facts(part: PostedPart) -> tuple[int, int, int, slice, slice | None]:
 )
 def test_slots_are_cut_at_the_segments(slots: list[int], expected: list[tuple[object, ...]]) -> None:
     numbers = np.array(slots)
-    assert [facts(part) for part in routes().parts_of(numbers, index_of(numbers))] == expected
+    assert [facts(part) for part in routes().parts_of(numbers, as_slots(numbers))] == expected
 
 
 def test_consecutive_slots_are_a_slice() -> None:
-    assert index_of(np.array([2, 3, 4])) == slice(2, 5)
-    assert isinstance(index_of(np.array([2, 4])), np.ndarray)
+    assert as_slots(np.array([2, 3, 4])) == slice(2, 5)
+    assert isinstance(as_slots(np.array([2, 4])), np.ndarray)
