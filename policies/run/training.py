@@ -14,7 +14,7 @@ from policies.run.updates import Updater
 from utils.stopwatch import Stopwatch
 
 
-class Actions(Protocol):
+class TrainingActions(Protocol):
     """The actions that the loop puts into an order; the Learner offers them."""
 
     def collect_wave(self, most: int, budget: int | None = None, *, random: bool = False) -> WaveResult:
@@ -48,7 +48,7 @@ class TrainingLoop:
 
     def __init__(
         self,
-        actions: Actions,
+        actions: TrainingActions,
         context: RunContext,
         parts: LearningParts,
         progress: RunProgress,
