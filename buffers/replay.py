@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from buffers.base import Batch, Needs, Sample
 from buffers.memory_states import Leaves, MemoryStates
 from buffers.stored_rows import RowFlags, StoredRows, bytes_per_row, columns_of
-from buffers.windows import draw_windows, packed_rows, window_rows
+from buffers.windows import draw_windows, packed_rows, trial_rows, window_rows
 from envs.base import ActionSpace, ObsSpace, Rows
 
 
@@ -203,12 +203,7 @@ class Replay:
         reads_before = needs.state_every > 0 or needs.sample is Sample.windows
         begin = np.maximum(start - needs.burn_in * reads_before, 0)
         rows = window_rows(
-            place,
-            start,
-            window,
-            begin=begin,
-            lengths=self._lengths,
-            rows_per_trial=self.rows_per_trial,
+            place, start, window, begin=begin, lengths=self._lengths, rows_per_trial=self.rows_per_trial
         )
         batch = self._rows.batch(rows)
         if not needs.state_every or self._states is None:
@@ -243,7 +238,7 @@ class Replay:
         # Rows beyond the end of a trial were never written; they are left out.
         place = np.arange(first, stop) % self.capacity
         lengths = self._lengths[place]
-        at = self._rows_of(place, lengths)
+        at = trial_rows(place, lengths, self.rows_per_trial)
         segment = {"first": np.array([first]), "lengths": lengths}
         segment |= {name: values[at] for name, values in self._rows.columns.items()}
         if self._states is not None:
@@ -259,7 +254,7 @@ class Replay:
             skip = max(0, len(lengths) - self.capacity)
             skipped_rows = int(lengths[:skip].sum())
             place = np.arange(first + skip, first + len(lengths)) % self.capacity
-            at = self._rows_of(place, lengths[skip:])
+            at = trial_rows(place, lengths[skip:], self.rows_per_trial)
             for name, values in self._rows.columns.items():
                 values[at] = segment[name][skipped_rows:]
             if self._states is not None:
@@ -278,7 +273,7 @@ class Replay:
             )
         self._lengths[place] = lengths
         # A copy on a device is brought up to date once per wave, not with each row.
-        self._rows.changed(self._rows_of(place, lengths))
+        self._rows.changed(trial_rows(place, lengths, self.rows_per_trial))
         # An env step leaves every row but those that ended an episode.
         time = np.arange(self.rows_per_trial)
         ended = self._ended(place[:, None], time)
@@ -292,8 +287,3 @@ class Replay:
     def _ended(self, place: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether these rows ended an episode."""
         return self._rows.columns["flags"][place * self.rows_per_trial + time] & RowFlags.ENDED > 0
-
-    def _rows_of(self, place: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The row numbers of trials of so many rows, one after another."""
-        begins = np.cumsum(lengths) - lengths
-        return np.repeat(place * self.rows_per_trial - begins, lengths) + np.arange(lengths.sum())

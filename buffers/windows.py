@@ -73,6 +73,14 @@ def window_rows(
     return RowIndex(at, valid, (start <= time) & (time < last_training))
 
 
+def trial_rows(
+    place: NDArray[np.int64], lengths: NDArray[np.int64], rows_per_trial: int
+) -> NDArray[np.int64]:
+    """The row numbers of trials of so many rows, one trial after another."""
+    begins = np.cumsum(lengths) - lengths
+    return np.repeat(place * rows_per_trial - begins, lengths) + np.arange(lengths.sum())
+
+
 def packed_rows(place: NDArray[np.int64], lengths: NDArray[np.int64], rows_per_trial: int) -> RowIndex:
     """All rows of the trials at these places, in as few columns as `pack` fills with them; all may train."""
     column, start = pack(lengths)
