@@ -321,7 +321,9 @@ def _write_segment(folder: Path, name: str, arrays: Arrays) -> _FileRecord:
     draft = folder / f".{name}"
     with _HashingFile(draft) as file:
         for array in arrays.values():
-            np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)  # pyright: ignore[reportArgumentType]
+            # Only `write` of a file is called, though numpy's annotation asks for a whole one.
+            out: Any = file
+            np.lib.format.write_array(out, np.asarray(array), allow_pickle=False)
         size, sha256 = file.size, file.seal()
     # Named by its content: not even after a resume from further back does one name stand for two contents.
     final = f"{name}.{sha256[:16]}"

@@ -102,7 +102,7 @@ class WandbRun:
             try:
                 make = partial(_init, replace(config, mode=mode), folder, described, run_id, timeout)
                 return cls(_bounded(make, timeout + _GRACE_SECONDS, late=lambda run: run.finish()))
-            except Exception as error:  # noqa: BLE001 - whatever a third-party service raises, training starts
+            except Exception as error:  # noqa: BLE001 - a service may raise anything, and training starts
                 instead = "recorded offline, for `wandb sync`"
                 if mode is modes[-1]:
                     instead = "recorded in metrics.jsonl only"

@@ -6,6 +6,7 @@ import math
 import sys
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,8 @@ def test_every_line_is_there_with_its_name() -> None:
     dashed, *solid = panel.get_lines()
     assert np.asarray(dashed.get_ydata()).tolist() == [9.0, 9.0]
     assert np.array_equal([np.asarray(line.get_ydata()) for line in solid], np.transpose(RETURNS))
-    names = {text.get_text(): text.xy[1] for text in panel.texts}  # pyright: ignore[reportAttributeAccessIssue]
+    texts: list[Any] = list(panel.texts)
+    names = {text.get_text(): text.xy[1] for text in texts}
     assert set(names) == {"oracle", "episode 1", "episode 2", "episode 3"}
     low, high = panel.get_ylim()
     heights = sorted(names.values())
