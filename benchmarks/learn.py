@@ -296,13 +296,13 @@ def store_runs(path: Path, runs: Sequence[Run]) -> dict[str, Run]:
     return merged
 
 
-def main() -> None:
-    """Run, print and save."""
+def _parsed() -> tuple[argparse.Namespace, dict[str, Recipe]]:
+    """The command line, and its recipes by the names that their runs are stored under."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--recipe", nargs="+", default=list(USUAL), help=f"{', '.join(RECIPES)}, or any other experiment"
     )
-    parser.add_argument("--name", help="what to keep the runs under, if not under the recipe's name")
+    parser.add_argument("--name", help="what to store the runs under, if not under the recipe's name")
     parser.add_argument(
         "--set",
         nargs="+",
@@ -325,7 +325,7 @@ def main() -> None:
     parser.add_argument(
         "--folder", type=Path, default=Path("outputs/learn"), help="where the runs' folders are made"
     )
-    parser.add_argument("--results", type=Path, default=RESULTS, help="the file that the runs are kept in")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the file that the runs are stored in")
     parser.add_argument("--show", action="store_true", help="run nothing")
     asked = parser.parse_args()
     try:
@@ -336,10 +336,16 @@ def main() -> None:
         parser.error("--minutes has to be more than 0.")
     if asked.name and len(asked.recipe) > 1:
         parser.error("--name is for one recipe.")
-    console, mine = Console(width=None if sys.stdout.isatty() else FILE_WIDTH), list[str]()
-    console.print(facts()["text"], highlight=False)
     if asked.show and not asked.results.exists():
         parser.error(f"nothing has been recorded in {asked.results}.")
+    return asked, recipes
+
+
+def main() -> None:
+    """Run, print and save."""
+    asked, recipes = _parsed()
+    console, mine = Console(width=None if sys.stdout.isatty() else FILE_WIDTH), list[str]()
+    console.print(facts()["text"], highlight=False)
     runs = store_runs(asked.results, []) if asked.show else load_runs(asked.results)
     for seed in [] if asked.show else asked.seeds:
         for name, recipe in recipes.items():

@@ -179,9 +179,8 @@ def main() -> None:
     makers: dict[str, Callable[[], object]] = {}
     for name, memory, precision in product(asked.algorithm, asked.memory, asked.precision):
         algorithm, needs = algorithm_of(family, name, memory, Precision[precision])
-        makers[f"{name} {memory}{'' if precision == 'float32' else f' {precision}'}"] = (
-            lambda algorithm=algorithm, needs=needs: algorithm.update(replay.sample(needs, rng))
-        )
+        title = f"{name} {memory}" if precision == "float32" else f"{name} {memory} {precision}"
+        makers[title] = lambda algorithm=algorithm, needs=needs: algorithm.update(replay.sample(needs, rng))
     makers["plain form"] = plain_update(family, replay.sample(algorithm_of(family, "SAC", "GRU")[1], rng))
     for act in makers.values():
         act()

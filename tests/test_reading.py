@@ -1,4 +1,4 @@
-"""Rules that keep the house easy to read: one name for one thing, no cycles, small rooms, plain conditions."""
+"""Rules that keep the house easy to read: a name for a thing, no cycles, small rooms, plain conditions."""
 
 from __future__ import annotations
 
