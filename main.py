@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from policies.learner import Learner
     from policies.run.config import Config
 
+# The exit code of a run that could not go on.
 FAILED = 1
-"""The exit code of a run that could not go on."""
 _failed_jobs: list[str] = []  # of a sweep, each by its words
 
 

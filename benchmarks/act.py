@@ -27,8 +27,8 @@ from policies.memory import MEMORIES
 
 RESULTS = Path(__file__).parent / "results" / "act.json"
 SLOTS = (1, 12, 64, 256)
+# In a turn; a transformer's cache grows by as many.
 STEPS = 50
-"""In a turn; a transformer's cache grows by as many."""
 
 
 class Acting:

@@ -31,17 +31,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# The tasks whose traces are drawn.
 TASKS = 6
-"""The tasks whose traces are drawn."""
+# The pictures and traces of a panel.
 PICTURES = 4
-"""The pictures and traces of a panel."""
+# The columns of panels on the page.
 COLUMNS = 3
-"""The columns of panels on the page."""
 _INK, _QUIET, _ALARM = "#222222", "#6a6a6a", "#a03020"
+# The page in inches: its margin, a panel's width and height, a picture's side, the gap to the next, room for
+# numbers at an axis, the heading of a shelf.
 _MARGIN, _PANEL, _HEIGHT, _SIDE, _GAP, _TICKS, _HEADING = 0.35, 6.6, 2.75, 1.5, 0.12, 0.15, 0.5
-"""The page in inches: its margin, a panel's width and height, a picture's side, the gap to the next, room for
-numbers at an axis, the heading of a shelf.
-"""
 
 
 @dataclass
@@ -49,10 +48,10 @@ class Traces:
     """What happened in the episodes of several tasks: places on the plane, or numbers over the steps."""
 
     policy: str
+    # What the lines show: "x, y" (on the plane), "x" or "return so far" (over the steps).
     quantity: str
-    """What the lines show: "x, y" (on the plane), "x" or "return so far" (over the steps)."""
+    # A line for each task: [steps + 1, 2] or [steps + 1].
     lines: list[NDArray[np.float64]]
-    """A line for each task: [steps + 1, 2] or [steps + 1]."""
 
 
 @dataclass
@@ -66,8 +65,8 @@ class Panel:
     facts: str = ""
     pictures: list[tuple[str, NDArray[np.uint8]]] = field(default_factory=list)
     traces: list[Traces] = field(default_factory=list)
+    # Why there is no picture.
     note: str = ""
-    """Why there is no picture."""
 
 
 # -- playing -------------------------------------------------------------------------------------------------

@@ -41,10 +41,10 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).parent / "results" / "learn.json"
 PICTURE = "learn.png"
 METRICS = "metrics.jsonl"
+# What a run may take to write its last checkpoint when its time is over.
 GRACE_S = 180.0
-"""What a run may take to write its last checkpoint when its time is over."""
+# Of a table that goes to a file or a pipe: nobody there would widen the window.
 FILE_WIDTH = 180
-"""Of a table that goes to a file or a pipe: nobody there would widen the window."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class Recipe:
     marks: tuple[float, ...] = ()
 
 
+# Marks are sums over the episodes of a trial; those of the robots are published ones.
 RECIPES = {
     "point_robot_sac": Recipe(("experiment=point_robot_sac",), (15.0, 20.0)),
     "point_robot_ppo": Recipe((), (15.0, 20.0)),
@@ -65,7 +66,6 @@ RECIPES = {
     "ant_dir_ppo": Recipe(("experiment=ant_dir_ppo",), (2318.0, 2608.0)),
     "ant_dir_sac": Recipe(("experiment=ant_dir_sac",), (2318.0, 2608.0)),
 }
-"""Marks are sums over the episodes of a trial; those of the robots are published ones."""
 
 USUAL = ("point_robot_sac", "point_robot_ppo")
 
@@ -78,21 +78,21 @@ class Run:
     seed: int
     words: list[str]
     marks: list[float]
+    # The limit, if there was one.
     minutes: float | None
-    """The limit, if there was one."""
     curve: list[Point]
+    # `limit` or `env steps`.
     ended: str
-    """`limit` or `env steps`."""
+    # Of the whole process, its imports and its last checkpoint too.
     wall_s: float
-    """Of the whole process, its imports and its last checkpoint too."""
     env_steps: int
     updates: int
     env_steps_per_s: float
     updates_per_s: float
+    # Of the run's time, by what it did.
     shares: dict[str, float]
-    """Of the run's time, by what it did."""
+    # Cores that other programs took meanwhile, on average.
     others: float
-    """Cores that other programs took meanwhile, on average."""
     began: str
     machine: dict[str, Any] = field(default_factory=dict)
 

@@ -43,8 +43,8 @@ from utils.machine import available_cores
 
 RESULTS = Path(__file__).parent / "results" / "recovery.json"
 SLOTS = 12
+# Rounds from a recovery to the next kill: it comes anywhere in a trial of 400 steps.
 BETWEEN_KILLS = (20, 120)
-"""Rounds from a recovery to the next kill: it comes anywhere in a trial of 400 steps."""
 NO_BUDGET = BackendConfig(name="process", fault_budget=10**6)
 CHECKS = 20_000
 

@@ -32,10 +32,10 @@ from utils.machine import available_cores
 
 RESULTS = Path(__file__).parent / "results" / "suite.json"
 SLOTS = (1, 12, 64, 256)
+# Slots whose states are kept, for the bare physics.
 KEPT = 8
-"""Slots whose states are kept, for the bare physics."""
+# Targets: robots without contacts at 64 slots, microseconds more with contacts, and toys at 256 slots.
 OF_BARE, MORE_US, TOY_RATE = 0.85, 12.0, 1e6
-"""Targets: robots without contacts at 64 slots, microseconds more with contacts, and toys at 256 slots."""
 
 Variant = tuple[str, dict[str, Any]]
 

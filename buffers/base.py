@@ -24,26 +24,26 @@ class Batch:
     """
 
     obs: Obs
+    # The consequence of `action[t-1]`; 0 on a start row.
     reward: Tensor
-    """The consequence of `action[t-1]`; 0 on a start row."""
     terminated: Tensor
     truncated: Tensor
     episode_start: Tensor
     trial_start: Tensor
     trial_end: Tensor
     valid: Tensor
+    # The action that led to this row; 0 on the start row of an episode.
     prev_action: Tensor
-    """The action that led to this row; 0 on the start row of an episode."""
+    # The action chosen from this row; it is ignored where the episode has ended.
     action: Tensor
-    """The action chosen from this row; it is ignored where the episode has ended."""
+    # The rows that losses are taken over: valid, not ended, and within the window.
     trains: Tensor
-    """The rows that losses are taken over: valid, not ended, and within the window."""
+    # The acting state before row 0, batch-first, where the buffer stores it; None: the initial state.
     state: dict[str, Tensor] | None = None
-    """The acting state before row 0, batch-first, where the buffer stores it; None: the initial state."""
+    # The state before row 0 of a critic with a memory of its own, where an algorithm knows it.
     critic_state: dict[str, Tensor] | None = None
-    """The state before row 0 of a critic with a memory of its own, where an algorithm knows it."""
+    # What act() or an algorithm added to each row (log-probabilities, values), [T, B, ...].
     extras: dict[str, Tensor] = field(default_factory=dict)
-    """What act() or an algorithm added to each row (log-probabilities, values), [T, B, ...]."""
 
     @property
     def ended(self) -> Tensor:
@@ -108,16 +108,15 @@ class Needs:
 
     on_policy: bool
     sample: Sample
+    # Columns of a batch; 0 takes all that there are.
     batch_size: int
-    """Columns of a batch; 0 takes all that there are."""
+    # Training rows of a window.
     window: int = 0
-    """Training rows of a window."""
+    # Rows before them that a memory reads first, and that do not train; fewer where the trial has fewer.
     burn_in: int = 0
-    """Rows before them that a memory reads first, and that do not train; fewer where the trial has fewer."""
+    # Windows and their burn-in start where the acting state was stored, before one in so many rows.
+    #
+    # With 0 they start from the initial state.
     state_every: int = 0
-    """Windows and their burn-in start where the acting state was stored, before one in so many rows.
-
-    With 0 they start from the initial state.
-    """
+    # What act() must record with each row, of `Agent.EXTRAS`; batches then have it in `extras`.
     extras: tuple[str, ...] = ()
-    """What act() must record with each row, of `Agent.EXTRAS`; batches then have it in `extras`."""

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+# Name -> (shape, type) of all that a memory carries from row to row, for one slot.
 Leaves = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
-"""Name -> (shape, type) of all that a memory carries from row to row, for one slot."""
 
 
 class MemoryStates:

@@ -62,8 +62,8 @@ class Replay:
     ) -> None:
         self.capacity = capacity_trials
         self.rows_per_trial = rows_per_trial
+        # Trials ever committed.
         self.num_added = 0
-        """Trials ever committed."""
         self._device = device
         self._rows = StoredRows(
             columns_of(obs_space, action_space, extras),
@@ -71,8 +71,8 @@ class Replay:
             device=device,
             copied=device_copied,
         )
+        # The acting state is stored before one in so many rows; 0: it is not stored.
         self.state_every = state_every
-        """The acting state is stored before one in so many rows; 0: it is not stored."""
         self._states: MemoryStates | None = None
         if state_every:
             self._states = MemoryStates(
@@ -81,12 +81,12 @@ class Replay:
                 capacity_trials=capacity_trials,
                 rows_per_trial=rows_per_trial,
             )
+        # [capacity] rows of the trial at each place; 0 where there is none to sample.
         self._lengths = np.zeros(capacity_trials, np.int64)
-        """[capacity] rows of the trial at each place; 0 where there is none to sample."""
+        # [capacity] env steps of the trial at each place.
         self._transitions = np.zeros(capacity_trials, np.int64)
-        """[capacity] env steps of the trial at each place."""
+        # Places of the wave that is being written.
         self._reserved: NDArray[np.int64] | None = None
-        """Places of the wave that is being written."""
         self._refresh()
 
     @property

@@ -15,8 +15,8 @@ from buffers.replay import Replay
 class RolloutBuffer(Replay):
     """A replay that starts anew with every wave, and gives all of its trials at once."""
 
+    # The number of the wave's first trial.
     _first = 0
-    """The number of the wave's first trial."""
 
     @property
     def oldest(self) -> int:

@@ -16,8 +16,8 @@ from buffers.device_copy import DeviceCopy
 from buffers.windows import RowIndex
 from envs.base import ActionSpace, ObsSpace, Rows
 
+# Name -> (shape, type) of all that is stored of a row.
 Columns = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
-"""Name -> (shape, type) of all that is stored of a row."""
 
 
 class RowFlags:

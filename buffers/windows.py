@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+# Rows after a training row that its target may read (policies/returns.py).
 LOOK_AHEAD = 2
-"""Rows after a training row that its target may read (policies/returns.py)."""
 
 
 @dataclass(frozen=True)

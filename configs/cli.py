@@ -12,8 +12,9 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
 from configs.compose import Composer, checked
-from configs.help import help_text, list_text, recipes_text
+from configs.help import help_text, recipes_text
 from configs.hydra_private import flag_parser
+from configs.listing import list_text
 from configs.runs import MAY_CHANGE, continued
 from configs.schema import GROUPS
 from configs.spellings import without_dashes
@@ -23,10 +24,10 @@ from policies.run.config import CHECKPOINTS, Config, holds_a_run
 from utils.checkpoint import CheckpointStore
 from utils.options import OptionError
 
+# Flags of Hydra's own that need no config.
 PASSED_ON = ("hydra_help", "shell_completion")
-"""Flags of Hydra's own that need no config."""
+# Flags that show a config instead of running it.
 SHOWN_BY_HYDRA = ("cfg", "info")
-"""Flags that show a config instead of running it."""
 
 REFUSED = {
     "config_path": "--config-path",
@@ -48,13 +49,13 @@ class CommandLine:
     text: str | None = None
     mode: str | None = None
     config: Config | None = None
+    # The family that the check of the config built: the run uses the same.
     family: TaskFamily | None = None
-    """The family that the check of the config built: the run uses the same."""
+    # The config as Hydra composes it, with Hydra's own section: the run folder, the log.
     composed: DictConfig | None = None
-    """The config as Hydra composes it, with Hydra's own section: the run folder, the log."""
     run_dir: Path | None = None
+    # What is worth knowing of the options without being a mistake.
     notes: tuple[str, ...] = ()
-    """What is worth knowing of the options without being a mistake."""
 
 
 def read(words: Sequence[str]) -> CommandLine:
@@ -97,7 +98,7 @@ def _list(composer: Composer, words: Sequence[str]) -> str | None:
     for word in words:
         group, _, name = word.partition("=")
         if group in GROUPS and name == "list":
-            return list_text(composer, group)
+            return list_text(group, composer.choices(group), composer.family)
         if word == "recipe=list":
             return recipes_text()
     return None

@@ -21,8 +21,8 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from configs.help import list_text
 from configs.hydra_private import CONFIG, JOB, job_words, merged_configs, record_overrides, search_also
+from configs.listing import list_text
 from configs.schema import EXPERIMENT, FOLDER, GROUPS, register
 from configs.spellings import answer, choices_with, environment, translated
 from configs.validation import check
@@ -32,11 +32,11 @@ from envs.meta import FAMILIES
 from policies.run.config import Config
 from utils.options import OptionError, near, nearest
 
+# The options that name the folder of a run, to continue it or to measure it.
 MODES = ("resume", "evaluate")
-"""The options that name the folder of a run, to continue it or to measure it."""
 
+# What Hydra raises for a mistake in a word or in a file of one's own.
 ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, ValueError)
-"""What Hydra raises for a mistake in a word or in a file of one's own."""
 
 
 def checked(composed: DictConfig, *, learns: bool = True) -> tuple[Config, TaskFamily]:
@@ -205,7 +205,7 @@ class Composer:
             return nearest(typed, choices)
         if environment(typed) != typed:
             return f" It is written env={environment(typed)} here."
-        return f"{near(typed, choices)}\n\n{list_text(self, group)}"
+        return f"{near(typed, choices)}\n\n{list_text(group, choices, self.family)}"
 
     def _unreadable(self, word: str) -> str:
         """Why a word is no override, in one sentence."""

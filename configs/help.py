@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra.core.override_parser.types import Override
 
-from configs.schema import FOLDER, GROUPS, NAME_FIELDS, choice_description
+from configs.compose import Composer
+from configs.schema import FOLDER, GROUPS, NAME_FIELDS
 from configs.values import shown
-from envs.base import Shelf
-from envs.meta import FAMILIES
 from utils.options import range_text
-
-if TYPE_CHECKING:
-    from configs.compose import Composer
 
 USAGE = """Retrial trains agents that adapt within a trial: k episodes on one unknown task.
 
@@ -33,27 +29,6 @@ LAYERS = (
     "Options: value in this composition, layer that set it (each wins over those before it: default, agent, "
     "memory, algorithm, backend, env, recipe, experiment, command line), meaning"
 )
-
-
-def list_text(composer: Composer, group: str) -> str:
-    """The choices of a group, one line each; environments on the shelves of their families."""
-    names = composer.choices(group)
-
-    # All descriptions begin in one column.
-    width = max((len(name) for name in names), default=0)
-    lines = {name: f"{group}={name:<{width}}  {choice_description(group, name)}".rstrip() for name in names}
-    if group != "env":
-        return "\n".join(lines.values())
-
-    # A choice of one's own stands on the shelf of the family that its file chooses.
-    shelves = {
-        name: getattr(FAMILIES.get(composer.family(name)), "shelf", Shelf.third_party) for name in names
-    }
-    return "\n\n".join(
-        "\n".join([shelf.value, *(lines[name] for name in names if shelves[name] is shelf)])
-        for shelf in Shelf
-        if shelf in shelves.values()
-    )
 
 
 def recipes_text() -> str:

@@ -24,10 +24,10 @@ from hydra.core.utils import run_job
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, Node, open_dict, read_write
 
+# Hydra's name of the program: the log file of a run is `main.log`.
 JOB = "main"
-"""Hydra's name of the program: the log file of a run is `main.log`."""
+# The file that composes a run: configs/config.yaml.
 CONFIG = "config"
-"""The file that composes a run: configs/config.yaml."""
 
 
 def flag_parser(refuse: Callable[[str], NoReturn]) -> argparse.ArgumentParser:

@@ -24,6 +24,7 @@ from utils.options import OptionError, nearest
 
 TOTAL = "train.n_env_steps_total"
 
+# For each way to continue: options, or sections with a dot at the end, that may differ from the record.
 MAY_CHANGE = {
     "resume": (
         "num_parallel_workers",
@@ -36,7 +37,6 @@ MAY_CHANGE = {
     ),
     "evaluate": ("num_parallel_workers", "backend.", "evaluation.", "device", "profile", "wandb.mode"),
 }
-"""For each way to continue: options, or sections with a dot at the end, that may differ from the record."""
 
 
 def load_run(
@@ -81,10 +81,10 @@ def recorded(run_dir: Path, mode: str) -> DictConfig:
 class RecordedRun:
     """A run on disk that is to go on or to be evaluated."""
 
+    # Its recorded config, with what the command line changes.
     config: Config
-    """Its recorded config, with what the command line changes."""
+    # Its family, which the check of the config built.
     family: TaskFamily
-    """Its family, which the check of the config built."""
     run_dir: Path
 
 

@@ -24,8 +24,8 @@ FOLDER = Path(__file__).parent
 
 EXPERIMENT = "experiment"
 
+# Each group, and the option of its config that holds the name of the choice.
 NAME_FIELDS = {"env": "family", "agent": "arch", "memory": "name", "algorithm": "name", "backend": "name"}
-"""Each group, and the option of its config that holds the name of the choice."""
 
 GROUPS = (*NAME_FIELDS, EXPERIMENT)
 

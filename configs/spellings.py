@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from configs.schema import NAME_FIELDS, schemas
 from envs.meta import FAMILIES
 
+# Options of commit b8605dc that have another name today (CHANGELOG.md).
 RENAMED = {
     "algorithm.trace": "algorithm.gae_lambda",
     "algorithm.init_deviation": "algorithm.init_std",
@@ -18,8 +19,8 @@ RENAMED = {
     "algorithm.entropy_weight": "algorithm.entropy_coef",
     "algorithm.target_kl": "algorithm.desired_kl",
 }
-"""Options of commit b8605dc that have another name today (CHANGELOG.md)."""
 
+# The spellings of published guides to parallel collection: as options, as lines of YAML and as flags.
 PUBLISHED = {
     "env_name": "env={env}",
     "env_type": "",
@@ -31,8 +32,10 @@ PUBLISHED = {
     "learning_rate": "algorithm.learning_rate={value}",
     "checkpoint_dir": "hydra.run.dir={value}",
 }
-"""The spellings of published guides to parallel collection: as options, as lines of YAML and as flags."""
 
+# The words of Stable-Baselines3, CleanRL, rsl_rl and RLlib, with ours: the first that the run has counts.
+#
+# `N` stands where the number counts something else here.
 FIELD = {
     # What is learned, and how.
     "gamma": ("algorithm.discount={value}",),
@@ -75,14 +78,11 @@ FIELD = {
     "num_workers": ("num_parallel_workers={value}",),
     "start_method": ("backend.start_method={value}",),
 }
-"""The words of Stable-Baselines3, CleanRL, rsl_rl and RLlib, with ours: the first that the run has counts.
 
-`N` stands where the number counts something else here.
-"""
-
+# Env steps of an episode in most families: a number of episodes is translated by it.
 EPISODE = 200
-"""Env steps of an episode in most families: a number of episodes is translated by it."""
 
+# What an option counts, by the other spelling, whose number may count something else.
 REMARKS = {
     "target_kl": "it scales the step size and ends no epoch",
     "batch_size": "the gradient steps of an epoch",
@@ -92,7 +92,6 @@ REMARKS = {
     "gradient_steps": "updates for each env step",
     "num_episodes": f"a run is measured in env steps, here those of episodes with {EPISODE}",
 }
-"""What an option counts, by the other spelling, whose number may count something else."""
 
 
 def answer(name: str, value: str | None, known: Collection[str]) -> str | None:

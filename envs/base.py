@@ -38,8 +38,8 @@ from utils.options import option
 Obs = NDArray[Any] | dict[str, NDArray[Any]]
 ObsSpace = spaces.Box | spaces.Dict
 ActionSpace = spaces.Box | spaces.Discrete | spaces.MultiDiscrete
+# Some slots: consecutive ones, or sorted indices.
 Slots = slice | NDArray[np.int64]
-"""Some slots: consecutive ones, or sorted indices."""
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -111,12 +111,12 @@ class Reference:
     first episode each.
     """
 
+    # Of `oracle_action`; None where no scripted policy exists.
     oracle: float | None
-    """Of `oracle_action`; None where no scripted policy exists."""
+    # Of uniform actions.
     random: float
-    """Of uniform actions."""
+    # The options that it was measured under, where they differ from the defaults of the family's Config.
     options: dict[str, Any] = field(default_factory=dict)
-    """The options that it was measured under, where they differ from the defaults of the family's Config."""
     tasks: int = 20_000
     seed: int = 0
 
@@ -133,8 +133,8 @@ class EnvSpec:
     deterministic: bool = True
     split: Split = Split.shared
     reference: Reference | None = None
+    # The name of the info that is above 0 in a row if the episode has succeeded by then.
     success: str | None = None
-    """The name of the info that is above 0 in a row if the episode has succeeded by then."""
 
 
 @dataclass
@@ -150,21 +150,21 @@ class Rows:
     reward: NDArray[np.float64]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
+    # One number for each of info_names: [N, len(info_names)].
     info: NDArray[np.float64]
-    """[N, len(info_names)]"""
     # What the clock marks: the table above.
     episode_start: NDArray[np.bool_]
     trial_start: NDArray[np.bool_]
     trial_end: NDArray[np.bool_]
+    # False in a slot that has no trial now.
     valid: NDArray[np.bool_]
-    """False in a slot that has no trial now."""
     # What the manager adds. Whether the agent sees the task is another question (`Layout.with_task`).
+    # The task of each slot: [N, task_dim].
     task: NDArray[np.float64]
-    """[N, task_dim]"""
+    # The action that led to this row; 0 on the start row of an episode.
     prev_action: NDArray[Any]
-    """The action that led to this row; 0 on the start row of an episode."""
+    # Which of the manager's factories made the slot.
     label: NDArray[np.int64]
-    """Which of the manager's factories made the slot."""
 
     @property
     def ended(self) -> NDArray[np.bool_]:
@@ -245,8 +245,8 @@ class Shard(ABC):
         return
 
 
+# Options of every family that say which tasks are played how often; they change no episode's return.
 OPTIONS_OF_REGIME = ("family", "max_rollouts_per_task", "num_train_tasks", "num_eval_tasks", "oracle")
-"""Options of every family that say which tasks are played how often; they change no episode's return."""
 
 
 class TaskFamily(ABC):
@@ -257,14 +257,14 @@ class TaskFamily(ABC):
 
     Config: ClassVar[type[EnvConfig]] = EnvConfig
     shelf: ClassVar[Shelf] = Shelf.toy
+    # Grows when the same task, seed and actions give other rows; the v of `Retrial/<Name>-v<version>`.
     version: ClassVar[int] = 1
-    """Grows when the same task, seed and actions give other rows; the v of `Retrial/<Name>-v<version>`."""
+    # The package that requirements-<package>.txt installs; only this family's shards import it.
     package: ClassVar[str | None] = None
-    """The package that requirements-<package>.txt installs; only this family's shards import it."""
+    # Known scores, each with the options that it was measured under.
     references: ClassVar[tuple[Reference, ...]] = ()
-    """Known scores, each with the options that it was measured under."""
+    # Options that change neither the oracle's return nor that of uniform actions.
     options_without_effect: ClassVar[tuple[str, ...]] = ()
-    """Options that change neither the oracle's return nor that of uniform actions."""
     spec: EnvSpec
 
     def __init__(self, config: EnvConfig) -> None:

@@ -130,8 +130,8 @@ class ParallelEnvManager:
         blocks, self._families = blocks_of(families, num_envs)
         self.num_envs = blocks[-1].stop
         with_flag = episodes_per_trial > 1 if new_episode_flag is None else new_episode_flag
+        # What stands where in an observation.
         self.layout = Layout(self._families[0].spec, with_task=oracle, with_flag=with_flag)
-        """What stands where in an observation."""
         # What steps the slots. Everything is checked before the first worker is started.
         self._config = backend or BackendConfig()
         self._rng = np.random.default_rng(seed)

@@ -28,14 +28,14 @@ class TrialClock:
         self.episodes_per_trial = episodes_per_trial
         self.max_episode_steps = max_episode_steps
         self.trial_seed = np.zeros(num_slots, np.uint64)
+        # [N] the episode that the row belongs to, from 0.
         self.episode = np.zeros(num_slots, np.int64)
-        """[N] the episode that the row belongs to, from 0."""
+        # [N] env steps taken in that episode.
         self.time = np.zeros(num_slots, np.int64)
-        """[N] env steps taken in that episode."""
+        # [N] slots whose trial has begun and goes on after this row.
         self.running = np.zeros(num_slots, np.bool_)
-        """[N] slots whose trial has begun and goes on after this row."""
+        # Whether any trial has ever begun.
         self.has_begun = False
-        """Whether any trial has ever begun."""
 
     def begin(self, slots: NDArray[np.int64], seeds: NDArray[np.uint64]) -> None:
         """A new trial is about to start in these slots."""

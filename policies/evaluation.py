@@ -31,10 +31,10 @@ _log = logging.getLogger(__name__)
 class TaskLists:
     """The tasks that a run trains and is evaluated on, fixed by its seed."""
 
+    # None: a new task for every trial.
     train: NDArray[np.float64] | None
-    """None: a new task for every trial."""
+    # By name: `train`, and `held_out` or (where test tasks can be training tasks) `in_distribution`.
     evaluation: dict[str, NDArray[np.float64]]
-    """By name: `train`, and `held_out` or (where test tasks can be training tasks) `in_distribution`."""
 
     @classmethod
     def draw(cls, family: TaskFamily, seed: int) -> TaskLists:

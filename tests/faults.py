@@ -16,8 +16,8 @@ from tests.toys import CountingConfig, CountingFamily
 from tests.toys_faulty import FaultyFamily
 
 SLOTS, TRIALS, WORKERS = 5, 9, 2
+# For calls that a test lets hang; all others have so long that no busy machine misses it.
 DEADLINE_S = 0.35
-"""For calls that a test lets hang; all others have so long that no busy machine misses it."""
 IN_ONE_THREAD = ("serial", "asyncio")
 TOY: dict[str, Any] = {"falls": True, "max_episode_steps": 6}
 FAULT_FREE = CountingFamily(CountingConfig(max_episode_steps=6))

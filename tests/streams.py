@@ -14,8 +14,8 @@ from envs.base import Rows, arrays_of
 from envs.parallel_env_manager import ParallelEnvManager, Start
 from utils.seeding import Phase, Purpose, generator, trial_seed, uniforms
 
+# (trial, row, rows, actions of that row) -> changes something in place, to see that the hash sees it
 Tamper = Callable[[int, int, Rows, NDArray[Any]], None]
-"""(trial, row, rows, actions of that row) -> changes something in place, to see that the hash sees it"""
 
 
 def start_of(manager: ParallelEnvManager, trial: int, seed: int) -> Start:

@@ -33,6 +33,7 @@ HOUSE = [
 
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
+# Modules without a test file of their own name, and where their tests are.
 TESTED_ELSEWHERE = {
     "envs/backends/serial.py": "tests/envs/backends/test_backends.py, over the registry",
     "envs/backends/base.py": "tests/envs/backends/test_backends.py, over the registry",
@@ -41,12 +42,11 @@ TESTED_ELSEWHERE = {
     "policies/memory/base.py": "tests/policies/memory, over the registry",
     "buffers/base.py": "tests/buffers/test_batch.py",
 }
-"""Modules without a test file of their own name, and where their tests are."""
 
+# The private methods of OmegaConf's nodes, such as `_get_node`.
 OMEGACONF_METHODS = {
     name for kind in (DictConfig, ListConfig) for name in dir(kind) if re.match(r"_[a-z]", name)
 }
-"""The private methods of OmegaConf's nodes, such as `_get_node`."""
 
 Rule = Callable[[str, ast.Module], Iterator[str]]
 
@@ -228,6 +228,7 @@ def holds_no_globals(name: str, tree: ast.Module) -> Iterator[str]:
                     yield f"{node.lineno}: a device or a random stream for the whole module"
 
 
+# Each rule over one module, and a module that breaks it.
 RULES: dict[Rule, tuple[str, str]] = {
     arrows: ("envs/x.py", "from policies.learner import Learner"),
     libraries_in_their_place: ("envs/x.py", "import torch"),
@@ -243,7 +244,6 @@ RULES: dict[Rule, tuple[str, str]] = {
     leaves_configs_alone: ("policies/x.py", "self.config.seed = 1"),
     holds_no_globals: ("policies/x.py", "RNG = np.random.default_rng(0)"),
 }
-"""Each rule over one module, and a module that breaks it."""
 
 MORE_OFFENCES: list[tuple[Rule, str, str]] = [
     (libraries_in_their_place, "policies/x.py", "from omegaconf import DictConfig"),

@@ -17,6 +17,7 @@ import main
 
 ROOT = Path(main.__file__).resolve().parent
 
+# The real front door with a learner that only prints what it is asked.
 FAKE = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
@@ -58,7 +59,6 @@ policies.learner.Learner = Learner
 import main
 sys.exit(main.main())
 """
-"""The real front door with a learner that only prints what it is asked."""
 
 MISTAKES = {
     "a choice that is not": ("algorithm=SAX", "algorithm=SAX is not known. Did you mean 'SAC'?"),
@@ -205,6 +205,7 @@ def test_a_run_gets_a_folder_with_its_config_which_can_be_resumed_and_evaluated(
     assert {file for file in elsewhere.rglob("*") if file.is_dir()} == before
 
 
+# Prints a word whenever a config is composed, a family is built or a user's environment is started.
 COUNTING = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
@@ -223,7 +224,6 @@ counted(ConfigLoaderImpl, "load_configuration")
 counted(checks, "make_family")
 counted(gymnasium, "make")
 """
-"""Prints a word whenever a config is composed, a family is built or a user's environment is started."""
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from tests.test_architecture import HOUSE, name_of
 Trees = Mapping[str, ast.Module]
 
 MOST_MODULES = 14
+# Public names that may stand in several modules: every command has its main.
 SHARED_NAMES = {"main"}
-"""Public names that may stand in several modules: every command has its main."""
 
 
 def trees_of(sources: Mapping[str, str]) -> dict[str, ast.Module]:

@@ -19,10 +19,9 @@ from envs.base import Rows, Shard, TaskFamily
 from envs.layout import Layout
 from tests.toys import CountingConfig, CountingFamily, CountingShard
 
+# (where: make_shard, reset, step, stepped, render or close; the step of the episode; the first number of the
+# task): may raise, may block, and in a shard of coroutines may return something to wait for
 Hook = Callable[[str, int, float], Any]
-"""(where: make_shard, reset, step, stepped, render or close; the step of the episode; the first number of the
-task): may raise, may block, and in a shard of coroutines may return something to wait for
-"""
 
 
 class AsyncCountingShard(AsyncShard):

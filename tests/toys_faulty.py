@@ -65,10 +65,10 @@ def surroundings() -> dict[str, Any]:
     }
 
 
+# Faults by which a process ends or stops itself at once.
 SIGNALS = {"kill": signal.SIGKILL, "segv": signal.SIGSEGV, "bus": signal.SIGBUS, "stop": signal.SIGSTOP}
-"""Faults by which a process ends or stops itself at once."""
+# How long the fault `late` takes, before the step goes on as if nothing had happened.
 LATE_S = 0.5
-"""How long the fault `late` takes, before the step goes on as if nothing had happened."""
 
 
 def reply_pipe() -> int:
@@ -146,8 +146,8 @@ class FaultyConfig(CountingConfig):
     again_times: int = option(1, "how often that goes wrong")
 
 
+# Faults that leave a number in the rows that is none: (array, value).
 CORRUPTIONS = {"nan_obs": ("obs", np.nan), "inf_obs": ("obs", -np.inf), "nan_reward": ("reward", np.nan)}
-"""Faults that leave a number in the rows that is none: (array, value)."""
 
 
 def still_to_fail(config: FaultyConfig) -> bool:

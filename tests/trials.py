@@ -88,8 +88,8 @@ KINDS = {
 class Trial:
     """One trial, [rows, ...] each."""
 
+    # [trial number, row, episode, noise]
     obs: NDArray[np.float32]
-    """[trial number, row, episode, noise]"""
     action: NDArray[np.float32]
     reward: NDArray[np.float32]
     terminated: NDArray[np.bool_]
@@ -155,8 +155,8 @@ def make_trials(
     return [make_trial(rng, first + i, k=k, horizon=horizon, fall=fall, scale=scale) for i in range(count)]
 
 
+# What a memory would remember that knows of a row which trial it is of, and its place in it.
 COUNTING = {"where": ((2,), np.dtype(np.float32)), "rows": ((), np.dtype(np.int64))}
-"""What a memory would remember that knows of a row which trial it is of, and its place in it."""
 
 
 def make_replay(
@@ -195,8 +195,8 @@ def write_obs(obs: Obs, slots: Any, value: Any) -> None:
         part[slots] = number
 
 
+# (rows of all slots, trial of each slot or -1, its row) -> actions [N, A]
 Policy = Callable[[Rows, NDArray[np.int64], NDArray[np.int64]], NDArray[Any]]
-"""(rows of all slots, trial of each slot or -1, its row) -> actions [N, A]"""
 
 
 def play(

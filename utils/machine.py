@@ -47,11 +47,11 @@ def _left_in_groups(member: Path, root: Path) -> Iterator[int]:
                     yield _left_in(folder, *names)
 
 
+# By version: the limit, what is used of it, and how the names of `memory.stat` begin.
 _GROUP_FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
     2: ("memory.max", "memory.current", ""),
 }
-"""By version: the limit, what is used of it, and how the names of `memory.stat` begin."""
 
 
 def _left_in(group: Path, limit: str, used: str, prefix: str) -> int:

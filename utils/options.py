@@ -21,10 +21,10 @@ class OptionError(ValueError):
 class OnlyIf:
     """The condition under which a run reads an option, and the reason why any other run does not."""
 
+    # Called with the config of the run and with what its algorithm needs.
     holds: Callable[[Any, Any], bool]
-    """Called with the config of the run and with what its algorithm needs."""
+    # The reason; `{run}` in it stands for the config, as in `{run.algorithm.name}`.
     otherwise: str
-    """The reason; `{run}` in it stands for the config, as in `{run.algorithm.name}`."""
 
 
 def option(

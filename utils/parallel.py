@@ -19,8 +19,8 @@ T = TypeVar("T")
 First = TypeVar("First")
 Second = TypeVar("Second")
 
+# A computation over fewer rows than this gains less from a thread than the thread costs.
 FEWEST_ROWS = 1000
-"""A computation over fewer rows than this gains less from a thread than the thread costs."""
 
 
 def run_both(

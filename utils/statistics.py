@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+# Fewer runs say nothing about other seeds, so there is no interval for them.
 FEWEST_RUNS = 3
-"""Fewer runs say nothing about other seeds, so there is no interval for them."""
+# The share of the scores that the interquartile mean leaves out at either end.
 CUT = 0.25
-"""The share of the scores that the interquartile mean leaves out at either end."""
 RESAMPLES = 2000
 
 

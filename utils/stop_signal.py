@@ -7,8 +7,8 @@ import threading
 from types import FrameType
 from typing import Self
 
+# What schedulers, users and closing terminals send to end a program.
 ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""What schedulers, users and closing terminals send to end a program."""
 
 
 class StopSignal:

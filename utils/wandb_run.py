@@ -64,8 +64,8 @@ class WandbRun:
         self._run = run
         self._pid = os.getpid()
         self.run_id: str | None = None
+        # The folder of an offline run, the address of an online one.
         self.place: str | None = None
-        """The folder of an offline run, the address of an online one."""
         if run is not None:
             self.run_id = run.id
             self.place = str(Path(run.dir).parent) if run.offline else run.url

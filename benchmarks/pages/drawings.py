@@ -282,6 +282,7 @@ def draw_agent() -> Drawing:
     return drawing
 
 
+# Each picture by the name of its file.
 DRAWINGS: dict[str, Callable[[], Drawing]] = {
     "row": draw_row,
     "trial": draw_trial,
@@ -290,4 +291,3 @@ DRAWINGS: dict[str, Callable[[], Drawing]] = {
     "config": draw_config,
     "agent": draw_agent,
 }
-"""Each picture by the name of its file."""

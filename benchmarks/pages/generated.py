@@ -174,20 +174,21 @@ def wrapped(text: str, width: int = WIDTH) -> str:
     return lines.replace("\N{NO-BREAK SPACE}", " ")
 
 
+# The words with which a docstring begins to tell one of the facts that define a family.
 FACTS = re.compile(
     r"(?:^|(?<=[.)] ))"  # at the beginning, or behind a sentence
     r"(?:(?:Task|Observation|Action|Reward|Terminated|Info|Lagged)\b[^.:,]{0,30}[:,]|H(?= ?[=:]))"
 )
-"""The words with which a docstring begins to tell one of the facts that define a family."""
 
+# The parts of the config that are the same for every choice.
 SECTIONS: dict[str, type] = {
     "train": TrainConfig,
     "evaluation": EvaluationConfig,
     "learner": LearnerConfig,
     "wandb": WandbConfig,
 }
-"""The parts of the config that are the same for every choice."""
 
+# The config classes of every group of choices.
 CHOICES: dict[str, list[type]] = {
     "agent": [AgentConfig],
     "memory": [memory.Config for memory in MEMORIES.values()],
@@ -195,7 +196,6 @@ CHOICES: dict[str, list[type]] = {
     "backend": [BackendConfig],
     "env": [family.Config for family in FAMILIES.values()],
 }
-"""The config classes of every group of choices."""
 
+# The pages with a generated part.
 GENERATED = {"options.md": options_text, "environments.md": environments_text}
-"""The pages with a generated part."""

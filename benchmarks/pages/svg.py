@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 
 INK, FAINT = "#1f2933", "#66727f"
+# Fill and border of each colour.
 COLOURS = {
     "blue": ("#dceafb", "#2f6db3"),
     "green": ("#def1e2", "#3a8a53"),
@@ -13,7 +14,6 @@ COLOURS = {
     "violet": ("#e9e1f8", "#6a4bb0"),
     "grey": ("#f0f2f4", "#8a95a1"),
 }
-"""Fill and border of each colour."""
 
 Lines = str | list[str]
 

@@ -26,17 +26,17 @@ class Case:
     name: str
     title: str
     family: Callable[[], TaskFamily]
+    # The same environment without its horizon, for the peers.
     gym: Callable[[], gymnasium.Env[Any, Any]]
-    """The same environment without its horizon, for the peers."""
+    # By mode, the numbers of slots of the default run.
     slots: dict[str, tuple[int, ...]]
-    """By mode, the numbers of slots of the default run."""
+    # Whether its family has threads of its own, which release the GIL.
     mujoco: bool = False
-    """Whether its family has threads of its own, which release the GIL."""
     wait_s: float = 0.0
+    # The same environment in coroutines.
     coroutines: Callable[[], TaskFamily] | None = None
-    """The same environment in coroutines."""
+    # Its name and options there, if it is there.
     envpool: tuple[str, dict[str, Any]] | None = None
-    """Its name and options there, if it is there."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Table:
     case: Case
     mode: str
     slots: int
+    # Worker counts of the process rows.
     workers: tuple[int, ...] = field(default=())
-    """Worker counts of the process rows."""
 
     @property
     def key(self) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 from benchmarks.parts.targets import Target
 
 Tables = dict[str, dict[str, Any]]
+# (what was reached, by which row)
 Found = tuple[float | None, str]
-"""(what was reached, by which row)"""
 
 
 def collection_targets(tables: Tables) -> list[Target]:

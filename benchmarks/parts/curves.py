@@ -28,13 +28,13 @@ class Point:
     """One evaluation."""
 
     env_steps: int
+    # Of the run's clock, this evaluation and those before it included.
     seconds: float
-    """Of the run's clock, this evaluation and those before it included."""
+    # What all these evaluations took of them.
     evaluating: float
-    """What all these evaluations took of them."""
     updates: int
+    # By episode index, on the test list.
     returns: list[float]
-    """By episode index, on the test list."""
 
     @property
     def trial_return(self) -> float:

@@ -23,8 +23,8 @@ from utils.options import option
 
 CHEETAH = RobotModel("half_cheetah.xml", frame_skip=5, noise=0.1, speeds=Speeds.normal)
 CONTROL_COST = 0.1
+# Of the toy: substeps, as many as take about a microsecond, and where its world ends.
 FRAMES, EDGE = 2, 2.0
-"""Of the toy: substeps, as many as take about a microsecond, and where its world ends."""
 
 # -- HalfCheetah ---------------------------------------------------------------------------------------------
 

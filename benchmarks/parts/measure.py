@@ -31,8 +31,8 @@ from utils.seeding import Phase
 
 PROFILE_S = 1.5
 STATES = 2000
+# About what it costs to start a process and its environment.
 PROCESS_S = 0.05
-"""About what it costs to start a process and its environment."""
 
 
 class Running(Protocol):
@@ -55,8 +55,8 @@ class Row:
 
     name: str
     open: Callable[[], Running]
+    # How Retrial steps, where it is Retrial.
     setting: Setting | None = None
-    """How Retrial steps, where it is Retrial."""
     processes: int = 0
 
 

@@ -21,18 +21,18 @@ from envs.layout import Layout
 from policies.agents.agent import Agent
 from utils.machine import available_cores
 
+# More are asked of Gymnasium's AsyncVectorEnv only, whose processes are the lightest.
 MANY_PROCESSES = 64
-"""More are asked of Gymnasium's AsyncVectorEnv only, whose processes are the lightest."""
 
+# A batch of (observations, rewards, dones).
 Batch = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
-"""(observations, rewards, dones)"""
 
 
 class Peer(ABC):
     """A vector environment as some library has it."""
 
+    # Whether the step after an end is the reset, which ignores its action and is no env-step.
     resets_in_next_step = True
-    """Whether the step after an end is the reset, which ignores its action and is no env-step."""
 
     @abstractmethod
     def reset(self) -> NDArray[Any]:

@@ -13,8 +13,8 @@ PARTS = {
     "bookkeeping": "bookkeeping",
 }
 WIDTH = 46
+# A core that is ours for less of the time is not quiet.
 QUIET = 0.97
-"""A core that is ours for less of the time is not quiet."""
 
 
 def rate_of(table: dict[str, Any], part: str) -> float | None:

@@ -28,8 +28,8 @@ from utils.machine import available_cores
 from utils.seeding import Phase
 from utils.stopwatch import Stopwatch
 
+# Waves are long, since at the end of a wave fewer and fewer slots have a trial left.
 TRIALS_PER_SLOT = 25
-"""Waves are long, since at the end of a wave fewer and fewer slots have a trial left."""
 WARM_UP_S = 0.3
 MANY_PROCESSES, MANY_THREADS = 200, 64
 

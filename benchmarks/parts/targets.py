@@ -13,12 +13,12 @@ class Target:
 
     target: str
     wanted: float
+    # None where it was not measured in this run.
     reached: float | None
-    """None where it was not measured in this run."""
     unit: str = ""
     at_most: bool = False
+    # How it was reached: by which row, or under which conditions.
     note: str = ""
-    """How it was reached: by which row, or under which conditions."""
 
     @property
     def met(self) -> bool | None:

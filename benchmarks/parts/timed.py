@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from envs.async_shard import AsyncShard
 from envs.base import Rows, Shard, TaskFamily
 
+# The added infos: the clock before and after the call that made the row, and its CPU seconds.
 STAMPS = ("begin", "end", "cpu")
-"""The added infos: the clock before and after the call that made the row, and its CPU seconds."""
 
 
 class TimedFamily(TaskFamily):

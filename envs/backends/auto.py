@@ -26,21 +26,21 @@ from envs.base import EnvConfig, EnvSpec, Shard, TaskFamily, uniform_actions
 from envs.layout import Layout
 from utils.machine import available_cores
 
+# How long each thing is measured, after its first call.
 MOMENT_S = 0.1
-"""How long each thing is measured, after its first call."""
+# How long measuring the environments may take altogether.
 DEADLINE_S = 30.0
-"""How long measuring the environments may take altogether."""
+# At most so many slots are measured; what more of them cost is extrapolated.
 FEW = 4
-"""At most so many slots are measured; what more of them cost is extrapolated."""
+# One slot that takes longer to step or to build is measured alone.
 SLOW_S, SLOW_BUILD_S = 0.5, 5.0
-"""One slot that takes longer to step or to build is measured alone."""
+# A step that uses less of its time than this is waiting for something.
 WAITS = 0.5
-"""A step that uses less of its time than this is waiting for something."""
 MOST_THREADS = 64
+# What is only a little faster is not worth another process or thread.
 WORTH = 0.85
-"""What is only a little faster is not worth another process or thread."""
+# What handing a round over to worker processes costs (benchmarks/collect.py): once, and for each of them.
 ROUND_S, WORKER_S = 30e-6, 30e-6
-"""What handing a round over to worker processes costs (benchmarks/collect.py): once, and for each of them."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class BackendChoice:
 class StepCosts:
     """The seconds that one step of all slots takes."""
 
+    # Of the wall clock.
     wall: float
-    """Of the wall clock."""
+    # Of this thread's CPU; less than `wall` if the environments wait.
     cpu: float
-    """Of this thread's CPU; less than `wall` if the environments wait."""
+    # Of the wall clock, with the family's own threads.
     threaded: float
-    """Of the wall clock, with the family's own threads."""
     waits_in_coroutines: bool = False
 
 
@@ -264,10 +264,10 @@ class _MeasuringShard(Shard):
 class Seconds(NamedTuple):
     """How long a call takes."""
 
+    # Of the wall clock.
     wall: float
-    """Of the wall clock."""
+    # Of this thread's CPU.
     cpu: float
-    """Of this thread's CPU."""
 
 
 def costs_of(family: TaskFamily, num_slots: int, threads: int) -> StepCosts:

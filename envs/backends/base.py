@@ -28,11 +28,10 @@ class StartMethod(Enum):
     fork = "fork"
 
 
+# What becomes of a fault: build anew and re-run the trial, give the trial up, or stop with one named error.
+#
+# (A class statement cannot spell the name `raise`.)
 OnFault = Enum("OnFault", {"restart": "restart", "drop": "drop", "raise": "raise"})
-"""What becomes of a fault: build anew and re-run the trial, give the trial up, or stop with one named error.
-
-(A class statement cannot spell the name `raise`.)
-"""
 
 
 @dataclass
@@ -88,8 +87,8 @@ class Block:
 class Commands:
     """What each slot does next: arrays over all N slots, read where a slot is posted."""
 
+    # Whether the slot starts an episode (with `task` and `seed`) or is stepped (with `action`).
     reset: NDArray[np.bool_]
-    """Whether the slot starts an episode (with `task` and `seed`) or is stepped (with `action`)."""
     action: NDArray[Any]
     task: NDArray[np.float64]
     seed: NDArray[np.uint64]
@@ -140,13 +139,13 @@ class Segment:
 class Fault:
     """What went wrong in some slots, as text that names no live object."""
 
+    # The slots that caused it, as far as that is known.
     slots: tuple[int, ...]
-    """The slots that caused it, as far as that is known."""
+    # The end of a sentence that begins with the slots, such as "raised ValueError: broken".
     sentence: str
-    """The end of a sentence that begins with the slots, such as "raised ValueError: broken"."""
     traceback: str = ""
+    # All slots whose environments are gone: they must be restored before they are posted again.
     lost: tuple[int, ...] = ()
-    """All slots whose environments are gone: they must be restored before they are posted again."""
 
 
 class BackendError(RuntimeError):
@@ -160,14 +159,14 @@ class Backend(ABC):
     that it lost. The manager re-runs their trials; a backend reports faults and repairs nothing by itself.
     """
 
+    # Whether `min_ready` means anything: some slots can be ready before others.
     can_lag: ClassVar[bool] = False
-    """Whether `min_ready` means anything: some slots can be ready before others."""
+    # Whether `max_worker_memory` means anything.
     has_processes: ClassVar[bool] = False
-    """Whether `max_worker_memory` means anything."""
+    # Live rows of all N slots; those of posted slots are undefined until they are ready.
     rows: Rows
-    """Live rows of all N slots; those of posted slots are undefined until they are ready."""
+    # Set before another thread closes the backend: a wait that is under way then ends with an error.
     closing = False
-    """Set before another thread closes the backend: a wait that is under way then ends with an error."""
 
     @abstractmethod
     def __init__(
@@ -249,10 +248,10 @@ def cut_blocks(blocks: Sequence[Block], start: int, stop: int) -> list[Block]:
 
 # -- faults in words -----------------------------------------------------------------------------------------
 
+# The most characters of an error's message that a fault holds.
 MESSAGE_LIMIT = 8_000
-"""The most characters of an error's message that a fault holds."""
+# The most characters of a traceback that a fault holds.
 TRACE_LIMIT = 24_000
-"""The most characters of a traceback that a fault holds."""
 
 
 def shorten(text: str, length: int) -> str:

@@ -69,7 +69,8 @@ class SerialBackend(Backend):
 
     @property
     def description(self) -> str:
-        return f"in process, up to {self._threads} thread{'s' if self._threads > 1 else ''}"
+        unit = "threads" if self._threads > 1 else "thread"
+        return f"in process, up to {self._threads} {unit}"
 
     def post(self, slots: NDArray[np.int64], commands: Commands) -> None:
         if len(self._segments) == 1:

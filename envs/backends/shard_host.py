@@ -20,8 +20,8 @@ from envs.layout import Layout
 _log = logging.getLogger(__name__)
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
+# Up to so many numbers BLAS takes the sum of squares in this thread and wakes no other one.
 FEW = 4096
-"""Up to so many numbers BLAS takes the sum of squares in this thread and wakes no other one."""
 
 
 class _PlacedShard(NamedTuple):

@@ -31,10 +31,10 @@ _log = logging.getLogger(__name__)
 class TaskSetter:
     """How an environment gets its task."""
 
+    # `none`, `set_task`, `options` (`reset(options={"task": task})`) or `seed` (the seed of the reset).
     by: str = "none"
-    """`none`, `set_task`, `options` (`reset(options={"task": task})`) or `seed` (the seed of the reset)."""
+    # Turns our vector into the task as the environment knows it.
     decode: Callable[[NDArray[np.float64]], Any] = np.copy
-    """Turns our vector into the task as the environment knows it."""
 
 
 class GymnasiumShard(Shard):

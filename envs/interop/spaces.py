@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from envs.base import ActionSpace, Obs, ObsSpace, SlotError
 from envs.layout import Layout
 
+# The part of a Dict observation that marks which actions are allowed.
 MASK_KEY = "action_mask"
-"""The part of a Dict observation that marks which actions are allowed."""
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 

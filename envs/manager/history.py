@@ -24,8 +24,8 @@ class TrialHistory:
         num_slots = len(rows.reward)
         self._commands = commands
         # What was sent: task and seed of a reset follow from the trial, so reset and action are enough.
+        # [N] commands that the slot's trial was sent, one that is still pending included.
         self.length = np.zeros(num_slots, np.int64)
-        """[N] commands that the slot's trial was sent, one that is still pending included."""
         self._was_reset = np.zeros((num_slots, longest), np.bool_)
         self._actions = np.zeros((num_slots, longest, *commands.action.shape[1:]), commands.action.dtype)
         # What came back, now and in a re-run.
@@ -116,8 +116,8 @@ class Digest:
         self.value[slots] = total
 
 
+# An odd multiplier, so that the order of rows matters (Knuth, TAOCP 2, 3.3.4).
 _STEP = np.uint64(6364136223846793005)
-"""An odd multiplier, so that the order of rows matters (Knuth, TAOCP 2, 3.3.4)."""
 
 
 def _arrays_of_environments(rows: Rows) -> list[NDArray[np.generic]]:

@@ -11,8 +11,8 @@ from envs.backends.base import Backend
 from envs.manager.recovery import GrownWorker, WorkerError
 from utils.machine import resident_bytes
 
+# How often the memory of the workers is measured, where it has a limit.
 MEMORY_CHECK_S = 1.0
-"""How often the memory of the workers is measured, where it has a limit."""
 
 
 class MemoryLimit:

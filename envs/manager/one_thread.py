@@ -11,8 +11,8 @@ class OneThread:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread_inside = 0
+        # Set to True, no thread gets in any more.
         self.closed = False
-        """Set to True, no thread gets in any more."""
 
     def __enter__(self) -> None:
         self.check_open()

@@ -33,8 +33,8 @@ from utils.seeding import episode_seeds
 _log = logging.getLogger(__name__)
 
 BUDGET_WINDOW_S = 600.0
+# How long to wait before each attempt at one place; when they are used up, restarting does not help.
 BACK_OFF_S = (0.0, 0.1)
-"""How long to wait before each attempt at one place; when they are used up, restarting does not help."""
 
 
 class WorkerError(RuntimeError):
@@ -55,12 +55,12 @@ class EnvCrashLoopError(WorkerError):
 class FaultCounts:
     """What faults have cost so far, for the metrics of a run and for tests."""
 
+    # Slots whose environment failed and was built anew.
     restarts: int = 0
-    """Slots whose environment failed and was built anew."""
+    # Workers that had grown too large and were built anew.
     recycled: int = 0
-    """Workers that had grown too large and were built anew."""
+    # Trials that were given up, by task.
     dropped: Counter[tuple[float, ...]] = field(default_factory=Counter)
-    """Trials that were given up, by task."""
 
     @property
     def dropped_trials(self) -> int:
@@ -105,8 +105,8 @@ class Recovery:
         self._name, self._strict, self._now = layout.spec.name, strict, now
         self._rows = backend.rows
         self.counts = FaultCounts()
+        # [N] slots whose trial was given up, until they begin another.
         self.dropped = np.zeros(len(pending), np.bool_)
-        """[N] slots whose trial was given up, until they begin another."""
         # Slots that fail: when (for the budget), and where and how often (for the crash loop).
         self._failures: defaultdict[int, deque[float]] = defaultdict(deque)
         self._attempts: dict[int, tuple[tuple[int, ...], int]] = {}

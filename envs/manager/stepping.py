@@ -294,18 +294,18 @@ class SlotGroup:
 
     def __init__(self, stepper: Stepper, start: int, stop: int) -> None:
         self._stepper = stepper
+        # Its slots, as the manager numbers them.
         self.part = slice(start, stop)
-        """Its slots, as the manager numbers them."""
+        # The same slots, one by one.
         self.slots = range(start, stop)
-        """The same slots, one by one."""
         self.start, self.size = start, stop - start
         self.rows: Rows = stepper.rows.part(start, stop)
+        # [size] slots whose trial goes on after this row (a live view).
         self.running = stepper.clock.running[self.part]
-        """[size] slots whose trial goes on after this row (a live view)."""
+        # [size] the episode of its trial that a slot is in, from 0 (a live view).
         self.episode = stepper.clock.episode[self.part]
-        """[size] the episode of its trial that a slot is in, from 0 (a live view)."""
+        # [size] slots whose trial was given up after a fault, until they begin another (a live view).
         self.dropped = stepper.recovery.dropped[self.part]
-        """[size] slots whose trial was given up after a fault, until they begin another (a live view)."""
 
     def post(self, actions: NDArray[Any], starts: Mapping[int, Start]) -> None:
         """One row further in every slot whose trial goes on, and new trials in `starts`, in one message."""

@@ -16,8 +16,8 @@ from envs.base import ActionSpace
 from policies.agents.base import Distribution, Inputs
 from policies.agents.distributions import Categorical, TanhGaussian
 
+# Bounds of the log-deviation of a tanh-Gaussian, as in the published SAC.
 LOG_STD_RANGE = (-20.0, 2.0)
-"""Bounds of the log-deviation of a tanh-Gaussian, as in the published SAC."""
 
 
 class ActionKind(Enum):
@@ -31,10 +31,10 @@ class Actions(ABC):
     """One action space."""
 
     kind: ClassVar[ActionKind]
+    # Numbers of an action where a network reads it.
     dim: int
-    """Numbers of an action where a network reads it."""
+    # Numbers that a policy's network gives for a distribution.
     outputs: int
-    """Numbers that a policy's network gives for a distribution."""
 
     @abstractmethod
     def previous(self, inputs: Inputs) -> Tensor:

@@ -74,8 +74,8 @@ class Network(nn.Module):
 class Agent(nn.Module):
     """Acts on the rows of all slots step by step, and unrolls whole batches through the same parts."""
 
+    # What `act` can record with each row.
     EXTRAS = ("log_prob",)
-    """What `act` can record with each row."""
 
     def __init__(
         self,
@@ -96,8 +96,8 @@ class Agent(nn.Module):
             raise ValueError(f"act() can record {', '.join(self.EXTRAS)}, not {', '.join(sorted(unknown))}.")
         self.extras = extras
         self.arch = config.arch
+        # Whether actor and critic have one encoder and one memory.
         self.shares = (config.encoders or encoders) is Encoders.shared
-        """Whether actor and critic have one encoder and one memory."""
         if self.shares and self.arch is Arch.Memory_Markov:
             raise ValueError(NOTHING_TO_SHARE)
 

@@ -266,13 +266,13 @@ class PolicyRows:
     """Rows of all N slots as tensors on the policy's device."""
 
     obs: Obs
+    # [N] float32
     reward: Tensor
-    """[N] float32"""
     prev_action: Tensor
+    # [N] bool
     episode_start: Tensor
-    """[N] bool"""
+    # [N] bool
     trial_start: Tensor
-    """[N] bool"""
 
     def to(self, device: str) -> PolicyRows:
         """The same rows on another device."""
@@ -304,14 +304,14 @@ class Distribution(Protocol):
 class Features(NamedTuple):
     """What a head reads of rows, [T, B, ...], [N, ...] or, once selected, [M, ...]."""
 
+    # [..., F] what the trial so far has shown: the memory's output or a belief; F = 0 without a memory.
     context: Tensor
-    """[..., F] what the trial so far has shown: the memory's output or a belief; F = 0 without a memory."""
+    # [..., D] the current observation, encoded.
     obs: Tensor
-    """[..., D] the current observation, encoded."""
+    # [..., n] which actions are allowed, where the observation says so.
     mask: Tensor | None = None
-    """[..., n] which actions are allowed, where the observation says so."""
+    # [T, B, F] the memory's output, where a loss infers the task from it; None once rows are selected.
     memory: Tensor | None = None
-    """[T, B, F] the memory's output, where a loss infers the task from it; None once rows are selected."""
 
     def select_rows(self, rows: Tensor) -> Features:
         """[M, ...] of [T, B, ...], by flat row numbers."""
@@ -336,9 +336,9 @@ def select_rows(values: Tensor, rows: Tensor) -> Tensor:
 class Outputs:
     """What an agent computes for every row of a batch, with gradients."""
 
+    # Over [T, B].
     policy: Distribution
-    """Over [T, B]."""
     actor: Features
     critic: Features
+    # The states of actor and critic after the last row; the critic's is empty where they share a memory.
     states: tuple[State, State]
-    """The states of actor and critic after the last row; the critic's is empty where they share a memory."""

@@ -35,8 +35,8 @@ class FiLM(nn.Module):
         self._widths: list[int] = []
         for weight, _ in base.applied[:-1]:
             self._widths += [len(weight), len(weight)]
+        # S and T of all hidden layers, one below the other.
         self.weight = nn.Parameter(torch.zeros(sum(self._widths), context))
-        """S and T of all hidden layers, one below the other."""
         self._activate = _ACTIVATIONS[base.activation]
 
     def forward(self, x: Tensor, context: Tensor) -> Tensor:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+# atanh(1) is infinite, and float32 rounds tanh(9) to 1.
 LARGEST_ACTION = 1.0 - 1e-6
-"""atanh(1) is infinite, and float32 rounds tanh(9) to 1."""
+# The logit of an action that is not allowed: its probability is exactly 0, and p log p is 0, not NaN.
 FORBIDDEN = -1e9
-"""The logit of an action that is not allowed: its probability is exactly 0, and p log p is 0, not NaN."""
 
 
 @dataclass
@@ -76,8 +76,8 @@ class Gaussian:
     """a ~ N(mean, std) in all of R^A, with independent numbers; environments clip it to their bounds."""
 
     mean: Tensor
+    # [..., A], or [A] where it is the same at every row.
     log_std: Tensor
-    """[..., A], or [A] where it is the same at every row."""
 
     def sample(self, noise: Tensor) -> Tensor:
         """[..., A] the action that standard normal noise picks."""
@@ -104,8 +104,8 @@ class Categorical:
 
     def __init__(self, logits: Tensor, start: int = 0, mask: Tensor | None = None) -> None:
         self._start = start
+        # [..., n] bool; None where all actions are allowed.
         self.allowed: Tensor | None = None
-        """[..., n] bool; None where all actions are allowed."""
         if mask is not None:
             # A mask that allows nothing, as on the last row of an episode, forbids nothing.
             given = mask != 0

@@ -12,12 +12,12 @@ from buffers.base import Obs
 from envs.base import ObsSpace
 from envs.interop.spaces import MASK_KEY
 
+# A picture is halved until no side is longer than this number of pixels.
 SMALL = 8
-"""A picture is halved until no side is longer than this number of pixels."""
+# Channels of the first pair of convolutions, and of all others.
 CHANNELS = (16, 32)
-"""Channels of the first pair of convolutions, and of all others."""
+# Numbers of channels that pictures usually have.
 USUAL = (1, 3, 4)
-"""Numbers of channels that pictures usually have."""
 
 
 class Encoder(nn.Module, ABC):

@@ -21,19 +21,19 @@ from policies.nn.mlp import MLP, Activation, linear_parameters
 class HeadSizes:
     """The numbers that a head reads, and the shape of its networks."""
 
+    # 0 beside a Markov branch.
     context: int
-    """0 beside a Markov branch."""
     obs: int
     action: int
     shortcut: int
     hidden: Sequence[int]
     activation: Activation = Activation.relu
+    # It matters where there is a context.
     conditioning: Conditioning = Conditioning.concatenate
-    """It matters where there is a context."""
+    # Numbers to which a hypernetwork reduces the context; 0 leaves the context as it is.
     hyper: int = 0
-    """Numbers to which a hypernetwork reduces the context; 0 leaves the context as it is."""
+    # Hidden layers of an MLP compute many rows in bfloat16.
     bf16: bool = False
-    """Hidden layers of an MLP compute many rows in bfloat16."""
 
 
 class Head(nn.Module):
@@ -147,8 +147,8 @@ class DeterministicHead(Head):
 class EpsilonGreedyHead(nn.Module):
     """A critic of choices as a policy: the action of the highest mean estimate, but any with `epsilon`."""
 
+    # The probability of a uniform action: a 0-d buffer that the algorithm sets and the agent saves.
     epsilon: Tensor
-    """The probability of a uniform action: a 0-d buffer that the algorithm sets and the agent saves."""
 
     def __init__(self, critic: nn.Module, actions: Choices) -> None:
         super().__init__()

@@ -16,19 +16,18 @@ from envs.base import ObsSpace
 from envs.interop.spaces import MASK_KEY
 from policies.agents.base import AgentConfig, PolicyRows
 
+# The bound of normalised numbers that networks read.
+#
+# A number that hardly ever changes, or a reward that is hardly ever paid, would otherwise be huge when it
+# does.
 FARTHEST = 10.0
-"""The bound of normalised numbers that networks read.
-
-A number that hardly ever changes, or a reward that is hardly ever paid, would otherwise be huge when it does.
-"""
+# The bound of normalised rewards that losses read.
+#
+# In deviations of the return, a reward that comes once in T rows is about as large as the root of T. With the
+# bound of the networks, all rewards at the ends of long trials would be worth the same.
 LARGEST_REWARD = 100.0
-"""The bound of normalised rewards that losses read.
-
-In deviations of the return, a reward that comes once in T rows is about as large as the root of T. With the
-bound of the networks, all rewards at the ends of long trials would be worth the same.
-"""
+# The smallest deviation by which numbers are divided.
 SMALLEST = 1e-4
-"""The smallest deviation by which numbers are divided."""
 
 Read = TypeVar("Read", Batch, PolicyRows)
 

@@ -62,8 +62,8 @@ class TaskInference(nn.Module):
         self._farthest_reward = farthest_reward
         self._actions = actions
         self._heads_read_belief = config.heads_read is HeadsRead.belief
+        # Numbers that heads read.
         self.out_dim = 2 * config.latent if self._heads_read_belief else memory
-        """Numbers that heads read."""
         # The belief, and decoders of p(r | m, x, a, x') and of p(x' | m, x, a).
         self.belief = nn.Linear(memory, 2 * config.latent)
         self.reward = MLP(config.latent + obs + actions.dim + obs, config.hidden, 1)

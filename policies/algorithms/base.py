@@ -55,8 +55,8 @@ class Algorithm(ABC):
     """A learner of one kind: built as `cls(config, cls.make_agent(config, spec), seed=seed)`."""
 
     Config: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
+    # The kinds of actions that the algorithm can learn.
     serves: ClassVar[tuple[ActionKind, ...]]
-    """The kinds of actions that the algorithm can learn."""
     agent: Agent
 
     @classmethod

@@ -23,8 +23,8 @@ from policies.memory.base import Memory, State
 from utils.parallel import FEWEST_ROWS, map_in_threads
 
 Part = TypeVar("Part")
+# The memory states of actor and critic.
 States = tuple[State, State]
-"""The memory states of actor and critic."""
 
 
 # -- minibatches and their parts -----------------------------------------------------------------------------

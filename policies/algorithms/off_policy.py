@@ -51,8 +51,8 @@ class OffPolicy(Algorithm):
     """
 
     config: Any
+    # Whether targets ask a target policy, which follows by tau (TD3), or the policy as it is (SAC).
     target_policy: ClassVar[bool] = False
-    """Whether targets ask a target policy, which follows by tau (TD3), or the policy as it is (SAC)."""
 
     def __init__(self, config: Any, agent: Agent, *, seed: int) -> None:
         self.config = config
@@ -68,8 +68,8 @@ class OffPolicy(Algorithm):
         self.policy_delay = config.policy_delay if isinstance(config, ActorCriticConfig) else 1
         # The place in the rhythm of delayed policy updates, which a resumed run continues.
         self.updates = 0
+        # Metrics of the last update in which the policy learned.
         self.policy_metrics: dict[str, Tensor] = {}
-        """Metrics of the last update in which the policy learned."""
         # One optimiser for each owner: a parameter belongs to one owner, and so to one loss.
         self.parameters: dict[str, list[Tensor]] = {}
         self.optimizers: dict[str, torch.optim.Optimizer] = {}

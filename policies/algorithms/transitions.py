@@ -19,10 +19,10 @@ class Transitions:
     """M rows that train, and what their targets need; rows are flat numbers into [T * B]."""
 
     rows: Tensor
+    # The rows whose values follow.
     next_rows: Tensor
-    """The rows whose values follow."""
+    # 1 where the value of the next row counts, 0 where the return stops.
     bootstraps: Tensor
-    """1 where the value of the next row counts, 0 where the return stops."""
     next_reward: Tensor
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 class ValueScale:
     """Deviations of recent returns from their mean (MAPPO, Yu et al. 2022); an update counts a tenth."""
 
+    # How much of the averages so far each update keeps.
     KEPT = 0.9
-    """How much of the averages so far each update keeps."""
 
     def __init__(self) -> None:
         self.weight, self.mean, self.square = 0.0, 0.0, 1.0

@@ -32,8 +32,8 @@ class LocalCollector:
     agent: Agent
     sink: Replay
     watch: Stopwatch
+    # It sees the wave grow once a round, and stops it by returning True.
     tick: Callable[[WaveResult], bool]
-    """It sees the wave grow once a round, and stops it by returning True."""
     random_actions: bool = False
 
     def collect(self, most: int, budget: int | None = None) -> WaveResult:

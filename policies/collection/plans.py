@@ -21,17 +21,17 @@ class WavePlan:
     beside it.
     """
 
+    # The seed of the run.
     root: int
-    """The seed of the run."""
     phase: Phase
+    # The number of the first trial.
     first: int
-    """The number of the first trial."""
+    # The most trials that may be started.
     most: int
-    """The most trials that may be started."""
+    # [task_dim] the task of a trial, by its number. It is asked for when the trial starts.
     task: Callable[[int], NDArray[np.float64]]
-    """[task_dim] the task of a trial, by its number. It is asked for when the trial starts."""
+    # Once the wave has taken so many env steps, it starts no further trial; None: it starts all of them.
     budget: int | None = None
-    """Once the wave has taken so many env steps, it starts no further trial; None: it starts all of them."""
 
     @classmethod
     def of_tasks(cls, root: int, phase: Phase, first: int, tasks: NDArray[np.float64]) -> WavePlan:

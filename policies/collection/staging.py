@@ -9,10 +9,10 @@ from torch import Tensor
 
 from policies.agents.base import PolicyRows
 
+# Each tensor begins at a multiple of so many bytes, which is a multiple of the size of every type.
 ALIGNED = 16
-"""Each tensor begins at a multiple of so many bytes, which is a multiple of the size of every type."""
+# The fields of rows that are one tensor each; observations may be several.
 _FIELDS = ("reward", "prev_action", "episode_start", "trial_start")
-"""The fields of rows that are one tensor each; observations may be several."""
 
 
 class Staging:

@@ -36,16 +36,15 @@ class WaveResult:
     """What happened in each trial, by episode index; trials stand in the order of their numbers."""
 
     env_steps: int
+    # [n, k]; NaN in trials that were given up.
     returns: NDArray[np.float64]
-    """[n, k]; NaN in trials that were given up."""
+    # [n, k] env steps.
     lengths: NDArray[np.int64]
-    """[n, k] env steps."""
+    # [n, k] whether the family's `success` info was ever positive; all False where it defines none.
     successes: NDArray[np.bool_]
-    """[n, k] whether the family's `success` info was ever positive; all False where it defines none."""
+    # [n] trials that were given up after a fault: with `on_fault=drop`, or where an environment is not
+    # deterministic.
     dropped: NDArray[np.bool_]
-    """[n] trials that were given up after a fault: with `on_fault=drop`, or where an environment is not
-    deterministic.
-    """
 
     @classmethod
     def empty(cls, trials: int, episodes: int) -> WaveResult:
@@ -74,8 +73,8 @@ class WaveInterrupted(Exception):
 class Sink(Protocol):
     """What takes the rows of a wave: a buffer, or a camera. A subclass stores no states unless it says so."""
 
+    # Before one in so many rows of a trial the hidden state is stored; 0: never.
     state_every: int = 0
-    """Before one in so many rows of a trial the hidden state is stored; 0: never."""
 
     def reserve(self, n: int) -> None:
         """A wave of at most n trials begins."""
@@ -160,8 +159,8 @@ class _Wave:
         self._manager, self._plan = manager, plan
         self.actor = actor
         self.started = 0
+        # [most] rows of each trial that has ended; 0 before, and where one was given up.
         self.rows_of_trial = np.zeros(plan.most, np.int64)
-        """[most] rows of each trial that has ended; 0 before, and where one was given up."""
         self.result = WaveResult.empty(plan.most, manager.episodes_per_trial)
 
         # Each group has its own hidden states, and acts in batches of its own size.
@@ -191,10 +190,10 @@ class _GroupRun:
     def __init__(self, wave: _Wave, manager: ParallelEnvManager, group: SlotGroup) -> None:
         self._wave, self.group = wave, group
         self._slots = np.arange(group.size)
+        # [n] the index in the wave of the trial that the slot plays.
         self.trial = np.full(group.size, -1)
-        """[n] the index in the wave of the trial that the slot plays."""
+        # [n] the number of the present row in its trial.
         self.time = np.full(group.size, -1)
-        """[n] the number of the present row in its trial."""
         self._actor = wave.actor.for_group(manager, group)
 
         # The noise of the trial in each slot, row by row: [n, rows, ...].

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from utils.options import option
 
+# Everything a memory carries from row to row; every leaf is batch-first, [B, ...].
 State = dict[str, Tensor]
-"""Everything a memory carries from row to row; every leaf is batch-first, [B, ...]."""
 
 
 @dataclass
@@ -30,10 +30,10 @@ class Memory(nn.Module, ABC):
     """
 
     Config: ClassVar[type[MemoryConfig]] = MemoryConfig
+    # Whether a window may start from a stored state (a transformer reads whole trials instead).
     stores_state: ClassVar[bool]
-    """Whether a window may start from a stored state (a transformer reads whole trials instead)."""
+    # Whether it reads many rows in few calls of torch, so that two threads take about half the time.
     in_long_calls: ClassVar[bool] = True
-    """Whether it reads many rows in few calls of torch, so that two threads take about half the time."""
     out_dim: int
 
     @classmethod

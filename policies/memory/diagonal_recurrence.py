@@ -82,8 +82,8 @@ class _Layer(nn.Module):
         super().__init__()
         width = config.hidden_size
         self.norm = nn.LayerNorm(width)
+        # z, c and g, one below the other.
         self.read = nn.Linear(width, 3 * width)
-        """z, c and g, one below the other."""
         self.mix = nn.Linear(width, width)
         # The first memories, log-uniform in rows: with the bias -log(n - 1) a gate starts at z = 1 / n.
         nn.init.zeros_(self.read.bias)

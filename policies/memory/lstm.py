@@ -22,8 +22,8 @@ from utils.options import option
 class LSTMConfig(MemoryConfig):
     """Options of the LSTM."""
 
+    # A forget gate that starts open lets gradients through from the start (Jozefowicz et al., 2015).
     forget_bias: float = option(1.0, "first bias of the forget gate; a larger one remembers longer")
-    """A forget gate that starts open lets gradients through from the start (Jozefowicz et al., 2015)."""
 
 
 class LSTM(Memory):

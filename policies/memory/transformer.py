@@ -25,8 +25,8 @@ from policies.memory.base import Memory, MemoryConfig, State
 from policies.nn.dense import dense
 from utils.options import option
 
+# Rows to a radian of the slowest pair of channels, as published.
 _SLOWEST_TURN = 10_000.0
-"""Rows to a radian of the slowest pair of channels, as published."""
 
 
 @dataclass
@@ -171,8 +171,8 @@ class _Sequences:
         part = reset.cumsum(0)
         # The first sequence of a column goes on behind the rows of its cache, unless row 0 resets.
         self._before = before.masked_fill(reset[0], 0)
+        # [T, B] the position of each row since its reset.
         self.position = since + self._before * (part == 0)
-        """[T, B] the position of each row since its reset."""
         self.longest = int(self.position.max()) + 1
         # Number the pairs (part, column) that exist without gaps: these are the sequences.
         number = (part - part[0]) * columns + torch.arange(columns, device=device)
@@ -219,8 +219,8 @@ class _Layer(nn.Module):
         width, inner = config.hidden_size, config.num_heads * config.head_size
         self._heads = (config.num_heads, config.head_size)
         self.norm = nn.LayerNorm(width)
+        # Q, K and V, one below the other.
         self.read = nn.Linear(width, 3 * inner, bias=False)
-        """Q, K and V, one below the other."""
         self.write = nn.Linear(inner, width)
         self.norm_after = nn.LayerNorm(width)
         self.up = nn.Linear(width, config.feed_forward * width)

@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
+# For fewer rows a call of oneDNN costs more than it saves; small layers need eight times as many.
 _FEWEST_ROWS = 32
-"""For fewer rows a call of oneDNN costs more than it saves; small layers need eight times as many."""
+# A layer of fewer weights is small.
 _SMALL = 4096
-"""A layer of fewer weights is small."""
+# For fewer rows bfloat16 does not pay.
 _FEWEST_BF16 = 256
-"""For fewer rows bfloat16 does not pay."""
 
 
 def dense(

@@ -51,8 +51,8 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList(
             [nn.Linear(inputs, outputs) for inputs, outputs in pairwise([in_dim, *hidden, out_dim])]
         )
+        # (weight, bias) of each layer.
         self.applied = linear_parameters(self.layers)
-        """(weight, bias) of each layer."""
         self.activation = activation
         self.bf16 = bf16
         if last_gain is None:

@@ -15,8 +15,8 @@ from policies.run.progress import Counters, RunProgress
 from utils.checkpoint import CheckpointError, CheckpointStore
 from utils.options import OptionError
 
+# The run stops when so many saves in a row have failed.
 MOST_FAILURES = 3
-"""The run stops when so many saves in a row have failed."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,10 +40,10 @@ class RunCheckpoints:
         self._folder, self._agent_only = folder, agent_only
         self._parts, self._progress, self._sampling = parts, progress, sampling
         self._store = CheckpointStore(folder)
+        # Whether the checkpoints in the folder are those of this run.
         self._is_ours = False
-        """Whether the checkpoints in the folder are those of this run."""
+        # The ranges of trials (first, stop) that have been written.
         self._segments: list[tuple[int, int]] = []
-        """The ranges of trials (first, stop) that have been written."""
         self._saved_at: tuple[str, int, int] | None = None
 
     def claim(self) -> None:

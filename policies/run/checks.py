@@ -16,8 +16,8 @@ from policies.run.sizes import RunSizes, row_layout
 from utils.machine import available_memory
 from utils.options import OptionError
 
+# The part of the free memory that a buffer may take.
 MEMORY_SHARE = 0.9
-"""The part of the free memory that a buffer may take."""
 
 
 def check_family(config: Config, *, learns: bool = True) -> TaskFamily:

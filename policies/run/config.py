@@ -18,14 +18,14 @@ from policies.memory.base import MemoryConfig
 from utils.options import OnlyIf, option
 from utils.wandb_run import WandbConfig
 
+# The number of the names and files in a run folder, written into its config: other numbers are not read.
 FORMAT = 2
-"""The number of the names and files in a run folder, written into its config: other numbers are not read."""
+# The file of a run folder that holds its config.
 RECORD = "config.yaml"
-"""The file of a run folder that holds its config."""
+# The file of a run folder that lists the tasks.
 TASKS = "tasks.json"
-"""The file of a run folder that lists the tasks."""
+# The folder in a run folder with the checkpoints, from which the run can go on.
 CHECKPOINTS = "checkpoints"
-"""The folder in a run folder with the checkpoints, from which the run can go on."""
 
 
 class DeviceName(Enum):

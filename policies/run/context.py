@@ -31,13 +31,13 @@ class RunContext:
 
     config: Config
     family: TaskFamily
+    # Which rows the algorithm asks for.
     needs: Needs
-    """Which rows the algorithm asks for."""
     sizes: RunSizes
     tasks: TaskLists
     device: str
+    # The folder that the run writes into; None: it writes nothing.
     run_dir: Path | None
-    """The folder that the run writes into; None: it writes nothing."""
 
     @classmethod
     def of(cls, config: Config, family: TaskFamily, device: str, run_dir: Path | None) -> RunContext:
@@ -92,8 +92,8 @@ class RunEnvironments:
 
     def __init__(self, context: RunContext, backend: BackendConfig, num_workers: int) -> None:
         self._context, self._backend, self.num_workers = context, backend, num_workers
+        # None with a single worker: then the sequential environment is the one to train in.
         self.train_env_parallel: ParallelEnvManager | None = None
-        """None with a single worker: then the sequential environment is the one to train in."""
         if num_workers > 1:
             self.train_env_parallel = self._manager(backend, num_workers)
 

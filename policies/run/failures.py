@@ -14,14 +14,14 @@ from utils.checkpoint import CheckpointError
 from utils.options import OptionError
 from utils.run_lock import RunLockError
 
+# Errors whose text is written for the user.
 EXPLAINED = (BackendError, CheckpointError, ExplodedError, OptionError, RunLockError, WorkerError)
-"""Errors whose text is written for the user."""
 
+# A full, failing or closed disk, or used-up memory, files or processes: no fault of our code.
 MACHINE = ("ENOSPC", "EDQUOT", "EROFS", "EIO", "ESTALE", "EACCES", "ENOMEM", "EMFILE", "ENFILE", "EAGAIN")
-"""A full, failing or closed disk, or used-up memory, files or processes: no fault of our code."""
 
+# The file of a run folder that holds the tracebacks of our own errors.
 ERRORS = "error.log"
-"""The file of a run folder that holds the tracebacks of our own errors."""
 
 
 def is_explained(error: BaseException) -> bool:

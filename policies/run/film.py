@@ -26,14 +26,14 @@ from utils.seeding import Phase
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+# The most pictures of a film: of longer trials every second row is drawn, or every third, and so on.
 MOST_PICTURES = 200
-"""The most pictures of a film: of longer trials every second row is drawn, or every third, and so on."""
+# How long a film lasts, unless its pictures would change more than 25 or less than 5 times a second.
 SECONDS = 8.0
-"""How long a film lasts, unless its pictures would change more than 25 or less than 5 times a second."""
+# Pixels of a film's longer side: smaller pictures are enlarged, larger ones reduced.
 SMALLEST, LARGEST = 240, 960
-"""Pixels of a film's longer side: smaller pictures are enlarged, larger ones reduced."""
+# The least width and the height of the line of text above the picture.
 STRIP = (220, 22)
-"""The least width and the height of the line of text above the picture."""
 UNFINISHED = ".part"
 
 _log = logging.getLogger(__name__)
@@ -94,8 +94,8 @@ class _Camera(Sink):
         self._manager, self._folder = manager, folder
         self._every = -(-manager.rows_per_trial // MOST_PICTURES)
         self._return = 0.0
+        # The pictures of the present trial, as drawn, with the lines above them.
         self._pictures: list[tuple[NDArray[np.uint8], str]] = []
-        """The pictures of the present trial, as drawn, with the lines above them."""
         self.films: list[Path] = []
 
     def reserve(self, n: int) -> None:

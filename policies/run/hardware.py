@@ -19,8 +19,8 @@ from policies.run.sizes import RunSizes, needs_of, row_layout, slots_of
 from utils.machine import available_cores, keep_freed_memory
 from utils.options import OptionError
 
+# The parts of a device's free memory that a copy of the buffer may take: by `auto`, and when asked for.
 AUTO_SHARE, LARGEST_SHARE = 0.5, 0.9
-"""The parts of a device's free memory that a copy of the buffer may take: by `auto`, and when asked for."""
 
 
 def prepare_torch(config: Config) -> str:

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from buffers.base import Batch
 
+# No healthy metric comes near. Beyond it a loss explodes, even if it is not infinite yet.
 LARGEST = 1e15
-"""No healthy metric comes near. Beyond it a loss explodes, even if it is not infinite yet."""
+# The file in the run folder with the batch of the failed update; torch.load(weights_only=True) reads it.
 FILE = "exploded.pt"
-"""The file in the run folder with the batch of the failed update; torch.load(weights_only=True) reads it."""
 
 
 class ExplodedError(RuntimeError):
@@ -29,8 +29,8 @@ class _Unchecked:
     number: int
     batch: Batch
     metrics: dict[str, Tensor]
+    # The largest absolute value among the metrics, still on the device.
     largest: Tensor
-    """The largest absolute value among the metrics, still on the device."""
 
 
 class NanGuard:

@@ -40,8 +40,8 @@ REFUSAL = (
     "learner.overlap=bounded has waves played by an older policy, and algorithm={} learns from what its "
     "present one has played: use learner.overlap=none or an off-policy algorithm."
 )
+# The time between two checks of whether to stop, while the updates take longer than the wave.
 WAIT_S = 0.05
-"""The time between two checks of whether to stop, while the updates take longer than the wave."""
 
 
 class OverlappedCollector:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from policies.collection.wave import WaveResult
 
+# The trials that the means of the display are taken over.
 RECENT = 100
-"""The trials that the means of the display are taken over."""
 
 
 class Stage(StrEnum):
@@ -32,25 +32,25 @@ class Counters:
     stage: Stage = Stage.random_pool
     iteration: int = 0
     env_steps: int = 0
+    # Trials collected with the policy: the next trial's number.
     trials: int = 0
-    """Trials collected with the policy: the next trial's number."""
     warmup_trials: int = 0
     episodes: int = 0
     updates: int = 0
+    # The fraction of an update that env steps have earned beyond `updates_due`; it is carried over.
     update_credit: float = 0.0
-    """The fraction of an update that env steps have earned beyond `updates_due`; it is carried over."""
+    # Updates that have been earned and not been made yet.
     updates_due: int = 0
-    """Updates that have been earned and not been made yet."""
+    # Updates whose losses the next line of metrics averages.
     updates_in_record: int = 0
-    """Updates whose losses the next line of metrics averages."""
     next_evaluation: int = 0
     next_checkpoint: int = 0
+    # The metrics that the line of this iteration has so far.
     record: dict[str, Any] = field(default_factory=dict)
-    """The metrics that the line of this iteration has so far."""
+    # [up to 100][k] of the trials that *started* last.
     recent_returns: list[list[float]] = field(default_factory=list)
-    """[up to 100][k] of the trials that *started* last."""
+    # [up to 100] env steps of an episode, on average over each of these trials.
     recent_lengths: list[float] = field(default_factory=list)
-    """[up to 100] env steps of an episode, on average over each of these trials."""
 
     def count(self, result: WaveResult, *, warmup: bool) -> None:
         """Add a wave; `warmup` says that it is the random pool."""
@@ -86,12 +86,11 @@ class RunProgress:
     """All that changes while a run goes on, apart from the algorithm and the buffer."""
 
     counters: Counters
+    # The losses of the updates since the last line of metrics, summed, on the device.
     loss_sums: dict[str, Tensor] = field(default_factory=dict)
-    """The losses of the updates since the last line of metrics, summed, on the device."""
+    # The state of the agent that plays the present wave, where updates go on beside it
+    # (policies/run/overlap.py); empty otherwise.
     acting_agent: dict[str, Any] = field(default_factory=dict)
-    """The state of the agent that plays the present wave, where updates go on beside it
-    (policies/run/overlap.py); empty otherwise.
-    """
 
 
 def by_episode(prefix: str, values: np.ndarray[Any, Any]) -> dict[str, float]:

@@ -31,6 +31,7 @@ from utils.stopwatch import Stopwatch
 from utils.wandb_run import WandbRun
 
 PICTURE = "adaptation.png"
+# Options that change nothing of what is learned, and the seed, over which an experiment is repeated.
 UNLEARNED = (
     "seed",
     "num_parallel_workers",
@@ -41,7 +42,6 @@ UNLEARNED = (
     "resume",
     "evaluate",
 )
-"""Options that change nothing of what is learned, and the seed, over which an experiment is repeated."""
 
 
 class RunRecord:
@@ -66,8 +66,8 @@ class RunRecord:
         self._lock: RunLock | None = None
         self._evaluation: dict[str, list[float]] = {}
         self._table = ""
+        # Env steps and updates that the run had when this process took it over.
         self._begun_at = (progress.counters.env_steps, progress.counters.updates)
-        """Env steps and updates that the run had when this process took it over."""
         self.final_return = float("nan")
 
     # -- begin and end ---------------------------------------------------------------------------------------

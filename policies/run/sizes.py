@@ -18,8 +18,8 @@ from policies.memory.base import Memory, MemoryConfig
 from policies.run.config import Config
 
 MOST_SLOTS = 64
+# The part of its longest length that a trial takes at least, where a wave is a number of env steps.
 SHORTEST = 0.1
-"""The part of its longest length that a trial takes at least, where a wave is a number of env steps."""
 
 
 def needs_of(config: Config) -> Needs:
@@ -46,14 +46,14 @@ class RunSizes:
     """The sizes that a config and its family lead to, computed once for a run."""
 
     num_slots: int
+    # The most trials of a wave.
     wave_trials: int
-    """The most trials of a wave."""
+    # A wave starts no more trials once it has taken so many env steps; None: it starts all of them.
     wave_env_steps: int | None
-    """A wave starts no more trials once it has taken so many env steps; None: it starts all of them."""
+    # The trials that the buffer must have room for, by the option that asks for them.
     trials_to_hold: dict[str, int]
-    """The trials that the buffer must have room for, by the option that asks for them."""
+    # The arguments that build the buffer of the run.
     buffer_shape: dict[str, Any]
-    """The arguments that build the buffer of the run."""
 
     @classmethod
     def of(cls, config: Config, family: TaskFamily) -> RunSizes:

@@ -21,8 +21,8 @@ class Updater:
         self, context: RunContext, parts: LearningParts, progress: RunProgress, sampling: np.random.Generator
     ) -> None:
         self._context, self._parts, self._progress = context, parts, progress
+        # The stream that draws batches from the buffer.
         self._sampling = sampling
-        """The stream that draws batches from the buffer."""
         self._guard = NanGuard(context.run_dir)
 
     def update(self, watch: Stopwatch) -> dict[str, Tensor]:

@@ -21,11 +21,11 @@ from policies.memory import MEMORIES
 from policies.run.config import Config
 
 EXPERIMENTS = sorted(file.stem for file in (FOLDER / "experiment").glob("*.yaml"))
+# An algorithm and actions that it cannot learn compose too; they are refused by a check of the whole.
 COMBINATIONS = [
     *itertools.product(FAMILIES, ["Memory"], ["GRU"], ALGORITHMS),
     *itertools.product(["PointRobot"], [arch.name for arch in Arch], MEMORIES, ALGORITHMS),
 ]
-"""An algorithm and actions that it cannot learn compose too; they are refused by a check of the whole."""
 
 
 def test_every_group_offers_what_its_registry_holds(composer: Composer) -> None:

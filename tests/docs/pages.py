@@ -7,11 +7,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# The text of every page by its path.
 PAGES = {
     file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8")
     for file in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 }
-"""The text of every page by its path."""
 
 
 def blocks(text: str, language: str) -> list[str]:

@@ -14,6 +14,7 @@ from tests.docs.pages import PAGES, ROOT, files_of
 
 FILES = {path: text for page in PAGES.values() for path, text in files_of(page).items()}
 
+# The one line in a registry that each example needs.
 REGISTRIES = [
     ("envs/meta/__init__.py", "FAMILIES: dict[str, type[TaskFamily]]", "Corridor", "envs.meta.toy.corridor"),
     ("envs/meta/__init__.py", "FAMILIES: dict[str, type[TaskFamily]]", "Dial", "envs.meta.toy.dial"),
@@ -25,7 +26,6 @@ REGISTRIES = [
         "policies.algorithms.ddpg",
     ),
 ]
-"""The one line in a registry that each example needs."""
 
 SMALL = [
     "train.n_env_steps_total=400",

@@ -18,11 +18,11 @@ from envs.meta import FAMILIES
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, commands, files_of, prose
 
 ROOMS = "benchmarks|buffers|configs|docs|envs|policies|tests|utils"
+# Names that the pages introduce as the reader's own.
 OF_EXAMPLES = ("Corridor", "Dial", "Trace", "DDPG", "my_envs", "my_configs", "Mine")
-"""Names that the pages introduce as the reader's own."""
 NOT_INSTALLED = ("env=MiniGrid", "env=POPGym", "env=MetaWorld")
+# Pages that list names of other projects, or old ones.
 FOREIGN = ("docs/published_names.md", "CHANGELOG.md")
-"""Pages that list names of other projects, or old ones."""
 
 
 def scripts() -> list[Any]:

@@ -12,8 +12,8 @@ from tests.docs.pages import PAGES
 from utils.options import OptionError
 
 PAGE = PAGES["docs/published_names.md"]
+# (typed elsewhere, typed here) of flags and of a published config.
 ROWS = re.findall(r"^\| `(--[\w-]+ \S+|env\.\w+: \S+)` \| `?([^`|]+)", PAGE, re.MULTILINE)
-"""(typed elsewhere, typed here) of flags and of a published config."""
 
 
 @pytest.mark.parametrize(("there", "here"), ROWS)

@@ -12,11 +12,11 @@ import pytest
 
 from tests.docs.pages import PAGES, ROOT, prose
 
+# The names to read, by file.
 STOPS = {
     path: re.findall(r"`([\w.]+)`", names)
     for path, names in re.findall(r"^Read `([\w/]+\.py)`: (.*?)\.\n\n", PAGES["docs/tour.md"], re.M | re.S)
 }
-"""The names to read, by file."""
 
 
 def members_of(tree: ast.Module) -> dict[str, set[str]]:

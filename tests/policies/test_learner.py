@@ -35,23 +35,23 @@ from utils.run_lock import RunLock, RunLockError
 
 ROOT = Path(__file__).parents[2]
 FALLING_ANT = {"family": "AntDir", "env": {"max_episode_steps": 40, "num_eval_tasks": 2}}
+# Pictures in a Dict with the new-episode flag, and discrete actions.
 PICTURES = {
     "family": "PassiveVisualMatch",
     "env": {"max_rollouts_per_task": 2, "max_episode_steps": 9, "num_eval_tasks": 2, "apple_steps": 3},
 }
-"""Pictures in a Dict with the new-episode flag, and discrete actions."""
+# Whose state is in the statistics of its normalisation too.
 ON_POLICY = {
     "algorithm": "PPO",
     "family": "AntDir",
     "agent": {"normalise_obs": True, "normalise_reward": True},
 }
-"""Whose state is in the statistics of its normalisation too."""
+# A belief over the task, for whose loss rows and steps are drawn.
 INFERRING = {
     "task_inference": TaskInferenceConfig(
         weight=1.0, rows=2, steps=3, decode=Decodes.reward_and_transition, heads_read=HeadsRead.belief
     )
 }
-"""A belief over the task, for whose loss rows and steps are drawn."""
 
 
 def collected(arch: Arch, workers: int, **options: object) -> dict[str, np.ndarray]:

@@ -30,14 +30,14 @@ class Gate:
 
     name: str
     words: str
+    # The return, and the seconds that it took on a busy machine.
     measured: str
-    """The return, and the seconds that it took on a busy machine."""
     least: float | None = None
     most: float | None = None
+    # The return of the trial, rather than of its last episode.
     whole_trial: bool = False
-    """The return of the trial, rather than of its last episode."""
+    # Some four times as long as it took.
     minutes: float = 10.0
-    """Some four times as long as it took."""
     quick: bool = False
 
 
@@ -50,6 +50,7 @@ DENSE = "env=PointRobot env.reward=dense algorithm.discount=0.9"
 DENSE_TD3 = "algorithm=TD3 memory=LSTM algorithm.exploration_noise=0.2 train.n_env_steps_total=100000"
 DENSE_AGGREGATION = "algorithm=PPO memory=Aggregation train.n_env_steps_total=1000000"
 
+# Seed 0.
 GATES = [
     Gate(
         "t-maze-DiscreteSAC-LSTM", f"{T_MAZE} memory=LSTM", "1.0 after 15,000 steps", least=0.95, quick=True
@@ -114,7 +115,6 @@ GATES = [
     Gate("point-SAC-Markov", "experiment=point_robot_sac agent=Markov", "6.8", most=8.0),
     Gate("point-PPO-LSTM", "env=PointRobot", "15.1; 85 s", least=13.0),
 ]
-"""Seed 0."""
 
 
 def _parameters() -> list[object]:

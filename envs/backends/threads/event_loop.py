@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+# Not every system has it.
 EPOLL: Any = getattr(selectors, "EpollSelector", ())
-"""Not every system has it."""
+# Descriptors from here on are too large for select().
 SELECTABLE = 1024
-"""Descriptors from here on are too large for select()."""
+# How long, at most, a loop may take to answer a call before it counts as stuck.
 STUCK_AFTER_S = 1.0
-"""How long, at most, a loop may take to answer a call before it counts as stuck."""
 
 
 class PunctualSelector(selectors.DefaultSelector):

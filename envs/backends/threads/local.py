@@ -74,8 +74,8 @@ class LocalBackend(Backend):
         self._layout, self._threads, self._config = layout, threads, config
         num_slots = divided[-1][-1].stop
         self.rows = layout.allocate(num_slots)
+        # The number of letters that came too late, from hosts that had been abandoned.
         self.dropped = 0
-        """The number of letters that came too late, from hosts that had been abandoned."""
         self._mail = Mailbox()
         private_rows = PrivateRows(layout, self.rows, 0, num_slots)
         self._hosts = [

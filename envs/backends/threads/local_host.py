@@ -140,8 +140,8 @@ class LocalHost:
         return fault_of_error(error, tuple(slots.tolist()), self.slots, self.start)
 
 
+# A host, and those of its slots that are to do something.
 Order = tuple[LocalHost, NDArray[np.int64]]
-"""A host, and those of its slots that are to do something."""
 
 
 def grouped_by_rows(orders: Iterable[Order]) -> Iterator[tuple[PrivateRows, NDArray[np.int64]]]:

@@ -25,8 +25,8 @@ class _WorkerThread:
     def __init__(self, number: int, mail: Mailbox) -> None:
         self.number = number
         self.orders: SimpleQueue[tuple[OrderKind, LocalHost, NDArray[np.int64], int] | None] = SimpleQueue()
+        # The slots of the order that the thread carries out now.
         self.running_slots: NDArray[np.int64] | None = None
-        """The slots of the order that the thread carries out now."""
         self.thread = threading.Thread(
             target=self._work, args=(mail,), name=f"environments of thread {number}", daemon=True
         )
@@ -98,7 +98,8 @@ class ThreadBackend(LocalBackend):
     def description(self) -> str:
         count = len(self._workers)
         inner = f", up to {self._threads} threads inside" if self._threads > 1 else ""
-        return f"{count} thread{'s' if count > 1 else ''}{inner}"
+        unit = "threads" if count > 1 else "thread"
+        return f"{count} {unit}{inner}"
 
     def _hand_over(self, kind: OrderKind, orders: Sequence[Order], sequence: int) -> None:
         for host, slots in orders:

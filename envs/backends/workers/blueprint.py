@@ -13,8 +13,8 @@ from envs.backends.base import BackendError, Block
 from envs.backends.workers.transport import RowTransport
 from envs.layout import Layout
 
+# How deep the search for the part that cannot be pickled goes.
 SEARCH_DEPTH = 5
-"""How deep the search for the part that cannot be pickled goes."""
 
 
 @dataclass(frozen=True)

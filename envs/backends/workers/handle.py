@@ -43,14 +43,14 @@ from envs.backends.workers.messages import (
 from envs.backends.workers.transport import RowTransport
 from envs.base import Slots
 
+# The most bytes of a reply, but for one whose rows need more.
 PICTURE_LIMIT = 1 << 28
-"""The most bytes of a reply, but for one whose rows need more."""
+# How long a worker that does not answer may take to write the next line of its stack.
 STACK_WAIT_MS = 100
-"""How long a worker that does not answer may take to write the next line of its stack."""
+# How long a worker whose pipe has ended may take to end, before its exit code is read.
 EXIT_WAIT_S = 1.0
-"""How long a worker whose pipe has ended may take to end, before its exit code is read."""
+# How long a killed process may take to end.
 END_WAIT_S = 5.0
-"""How long a killed process may take to end."""
 
 
 class Request(NamedTuple):
@@ -69,16 +69,16 @@ class WorkerHandle:
         self.number, self.segments, self._transport = number, segments, transport
         self.slots = tuple(slot for segment in segments for slot in range(segment.start, segment.stop))
         self.generation = -1
+        # The sequence number of the last request that was answered.
         self.answered = -1
-        """The sequence number of the last request that was answered."""
+        # Why the environments are gone, if they are.
         self.fault: Fault | None = None
-        """Why the environments are gone, if they are."""
+        # Whether that fault has been returned to the manager.
         self.fault_reported = False
-        """Whether that fault has been returned to the manager."""
+        # The number of answers that came too late, or twice.
         self.stale = 0
-        """The number of answers that came too late, or twice."""
+        # The answer to the last request for a picture.
         self.picture: NDArray[np.uint8] | Fault | None = None
-        """The answer to the last request for a picture."""
         self._unanswered: deque[Request] = deque()
         self._waiting_since = 0.0
         self._last_token = -1

@@ -18,17 +18,17 @@ import psutil
 from utils.stop_signal import ENDINGS
 
 PR_SET_PDEATHSIG = 1
+# Workers are the parallelism: threads inside each of them would only fight for the same cores.
 SINGLE_THREAD: dict[str, str] = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
 )
-"""Workers are the parallelism: threads inside each of them would only fight for the same cores."""
 _SECRET_WORDS = {"KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL"}
 _SECRET_ENDS = ("APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE")
 _SECRET_STARTS = ("AWS_",)
 _SECRET_NAMES = ("SSH_AUTH_SOCK",)
 
+# Descriptors that a forked worker must close: a copy of a pipe's end would hide the death of its owner.
 trainer_ends: set[int] = set()
-"""Descriptors that a forked worker must close: a copy of a pipe's end would hide the death of its owner."""
 
 
 class _ThisProcess:

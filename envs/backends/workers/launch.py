@@ -26,16 +26,16 @@ from envs.backends.workers import isolation, worker
 from utils.machine import available_memory
 from utils.stop_signal import ENDINGS
 
+# Imported once, by the forkserver; each worker is then a fork of it, ready in a few milliseconds.
 PRELOADED = ["envs.backends.workers.worker", "envs.parallel_env_manager"]
-"""Imported once, by the forkserver; each worker is then a fork of it, ready in a few milliseconds."""
 FILES_PER_WORKER = 4
 SPARE_FILES = 24
+# Files that a run opens after its config is checked: its record, its memory, the pipes of the helpers.
 RUN_FILES = 12
-"""Files that a run opens after its config is checked: its record, its memory, the pipes of the helpers."""
+# The forkserver, the resource tracker, and the thread that watches the forkserver while workers start.
 HELPERS = 3
-"""The forkserver, the resource tracker, and the thread that watches the forkserver while workers start."""
+# The least time that the forkserver has to import the project and to fork every worker.
 START_WAIT_S = 120.0
-"""The least time that the forkserver has to import the project and to fork every worker."""
 ROOT = str(Path(__file__).resolve().parents[3])
 MIB = 1 << 20
 

@@ -21,28 +21,26 @@ from numpy.typing import NDArray
 from envs.backends.base import shorten
 from envs.base import SlotError
 
+# Token, kind, segment (as its worker counts), slots to step, slots to reset, number of bytes that follow.
+#
+# A RUN is followed by the slots to step and then those to reset as int64, the actions, the tasks and the
+# seeds of the resets. A BUILD is followed by a pickled blueprint.
 REQUEST = struct.Struct("<QIIIIQ")
-"""Token, kind, segment (as its worker counts), slots to step, slots to reset, number of bytes that follow.
-
-A RUN is followed by the slots to step and then those to reset as int64, the actions, the tasks and the seeds
-of the resets. A BUILD is followed by a pickled blueprint.
-"""
+# Token of the request, status, number of bytes that follow: rows, an error as JSON text, or a picture.
 REPLY = struct.Struct("<QIQ")
-"""Token of the request, status, number of bytes that follow: rows, an error as JSON text, or a picture."""
+# Height, width and channels, before the bytes of a picture.
 SHAPE = struct.Struct("<III")
-"""Height, width and channels, before the bytes of a picture."""
+# The most characters of one entry of a traceback.
 LINE_LIMIT = 4_000
-"""The most characters of one entry of a traceback."""
+# What one read asks for.
+#
+# The allocator would map and unmap a larger buffer at every read, which costs more than the read.
 CHUNK = 1 << 16
-"""What one read asks for.
-
-The allocator would map and unmap a larger buffer at every read, which costs more than the read.
-"""
+# The most bytes of an error's text: it fits into a pipe, so that no worker blocks while it reports one.
 TEXT_LIMIT = 60_000
-"""The most bytes of an error's text: it fits into a pipe, so that no worker blocks while it reports one."""
 
+# The fields of a header, and the bytes that follow it.
 Message = tuple[tuple[Any, ...], bytes | bytearray]
-"""The fields of a header, and the bytes that follow it."""
 
 
 class MalformedMessage(ValueError):
@@ -52,10 +50,10 @@ class MalformedMessage(ValueError):
 class MessageKind(IntEnum):
     """What a request asks of a worker."""
 
+    # Step all slots of a segment: the bytes that follow are only their actions.
     STEP = 0
-    """Step all slots of a segment: the bytes that follow are only their actions."""
+    # Step some slots of a segment and reset others.
     RUN = 1
-    """Step some slots of a segment and reset others."""
     BUILD = 2
     RENDER = 3
     CLOSE = 4
@@ -154,8 +152,8 @@ class ErrorReport(NamedTuple):
     type_name: str
     message: str
     traceback: str
+    # The slot that the error names, if it names one.
     slot: int | None
-    """The slot that the error names, if it names one."""
 
 
 def describe_error(error: BaseException) -> bytes:

@@ -44,8 +44,8 @@ from envs.backends.workers.routing import PostedPart, SegmentRoutes, as_slots
 from envs.backends.workers.transport import RowTransport, SharedRows, bytes_needed
 from envs.layout import Layout
 
+# How often a silent worker is checked: a death that shows in no descriptor is noticed by then.
 CHECK_ALIVE_MS = 40
-"""How often a silent worker is checked: a death that shows in no descriptor is noticed by then."""
 
 
 class ProcessBackend(Backend):
@@ -114,7 +114,8 @@ class ProcessBackend(Backend):
     @property
     def description(self) -> str:
         count = len(self._blueprints)
-        return f"{count} worker process{'es' if count > 1 else ''} ({self._method})"
+        unit = "worker processes" if count > 1 else "worker process"
+        return f"{count} {unit} ({self._method})"
 
     @property
     def stale_answers(self) -> int:

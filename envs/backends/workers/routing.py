@@ -17,14 +17,14 @@ class PostedPart(NamedTuple):
     """The posted slots of one segment."""
 
     worker: WorkerHandle
+    # The number of the segment, in the order of the slots.
     number: int
-    """The number of the segment, in the order of the slots."""
+    # The number of the segment as its worker counts its own.
     worker_segment: int
-    """The number of the segment as its worker counts its own."""
+    # Where these slots stand among the posted ones.
     among: slice
-    """Where these slots stand among the posted ones."""
+    # All slots of the segment, if all of them are posted.
     whole: slice | None
-    """All slots of the segment, if all of them are posted."""
 
 
 class SegmentRoutes:

@@ -20,8 +20,8 @@ from envs.backends.workers.messages import MalformedMessage
 from envs.base import Rows, Slots, arrays_of
 from envs.layout import Layout
 
+# The bytes of a cache line: no two arrays share one.
 ALIGNMENT = 64
-"""The bytes of a cache line: no two arrays share one."""
 
 
 class RowTransport(ABC):
@@ -31,12 +31,12 @@ class RowTransport(ABC):
     """
 
     rows: Rows
+    # The bytes that a request carries for the action of one slot.
     action_bytes: int
-    """The bytes that a request carries for the action of one slot."""
+    # The bytes that a reply carries for the row of one slot.
     reply_bytes: int
-    """The bytes that a reply carries for the row of one slot."""
+    # What a starting worker inherits in order to map the same memory; -1 where there is none.
     descriptor = -1
-    """What a starting worker inherits in order to map the same memory; -1 where there is none."""
 
     @abstractmethod
     def __init__(self, layout: Layout, num_slots: int, descriptor: int | None = None) -> None: ...

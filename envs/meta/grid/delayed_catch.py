@@ -60,13 +60,13 @@ class DelayedCatch(TaskFamily):
     Config = DelayedCatchConfig
     shelf = Shelf.grid
     config: DelayedCatchConfig
+    # Uniform actions catch a little more than a seventh of the balls.
     references = (
         Reference(oracle=5.0, random=0.77, options={"runs": 5}),
         Reference(oracle=10.0, random=1.53, options={"runs": 10}),
         Reference(oracle=20.0, random=3.05, options={"runs": 20}),
         Reference(oracle=40.0, random=6.06, options={"runs": 40}),
     )
-    """Uniform actions catch a little more than a seventh of the balls."""
 
     def __init__(self, config: DelayedCatchConfig) -> None:
         super().__init__(config)

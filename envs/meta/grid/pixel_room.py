@@ -82,8 +82,8 @@ class PixelRoomConfig(EnvConfig):
     )
     apple_steps: int = option(60, "D: steps in the room with the apples, between the cue and its use", low=1)
 
+    # The number of steps in the first room and in the last, together.
     other_steps: ClassVar[int]
-    """The number of steps in the first room and in the last, together."""
 
     @property
     def game_steps(self) -> int:

@@ -49,8 +49,8 @@ class TMazePassiveConfig(EnvConfig):
         Penalty.lagging, "what costs 1/L: to lag behind the pace, an action other than right, or nothing"
     )
 
+    # The number of cells between the cue and the start.
     cue_distance: ClassVar[int] = 0
-    """The number of cells between the cue and the start."""
 
     @property
     def game_steps(self) -> int:
@@ -101,13 +101,13 @@ class TMazePassive(TaskFamily):
     Config: ClassVar[type[EnvConfig]] = TMazePassiveConfig
     shelf = Shelf.grid
     config: TMazePassiveConfig
+    # For the length of the YAML file and the default, each with the penalty of Memory-RL and of AMAGO.
     references = (
         Reference(oracle=1.0, random=-0.993, options={"length": 50}),
         Reference(oracle=1.0, random=-0.75, options={"length": 50, **_AMAGO}),
         Reference(oracle=1.0, random=-0.997),
         Reference(oracle=1.0, random=-0.75, options=_AMAGO),
     )
-    """For the length of the YAML file and the default, each with the penalty of Memory-RL and of AMAGO."""
 
     def __init__(self, config: TMazePassiveConfig) -> None:
         super().__init__(config)

@@ -41,18 +41,18 @@ class RobotTask:
     """A robot and its reward, as in Gymnasium's v5 task."""
 
     model: RobotModel
+    # The bodies of the model, the world not included.
     bodies: int
-    """The bodies of the model, the world not included."""
+    # One for each damped joint, in the same order.
     motors: int
-    """One for each damped joint, in the same order."""
+    # The size of the observation without contact forces.
     observed: int
-    """The size of the observation without contact forces."""
+    # The weight of the squared torques; the next ones are those of the velocity and of being alive.
     control: float
-    """The weight of the squared torques; the next ones are those of the velocity and of being alive."""
     forward: float = 1.0
     alive: float = 0.0
+    # None for a robot that cannot fall.
     healthy: HealthyRange | None = None
-    """None for a robot that cannot fall."""
 
 
 ROBOT_TASKS = {
@@ -319,8 +319,8 @@ class AntParamsShard(FloatingBaseShard):
 class HumanoidParamsShard(FloatingBaseShard):
     """Slots of the humanoid."""
 
+    # Torques are computed with the accelerations.
     start_stage = "ACC"
-    """Torques are computed with the accelerations."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -92,8 +92,8 @@ class HumanoidDir(TaskFamily):
 class HumanoidDirShard(MujocoShard):
     """Slots of HumanoidDir."""
 
+    # Torques are computed with the accelerations.
     start_stage = "ACC"
-    """Torques are computed with the accelerations."""
 
     def __init__(self, num_slots: int, threads: int, *, contacts: bool) -> None:
         super().__init__(num_slots, threads, HUMANOID, dims=2, contacts=contacts)

@@ -47,12 +47,12 @@ class Speeds(Enum):
 class RobotModel:
     """A robot of Gymnasium's, as its tasks use it."""
 
+    # The file of its model, among Gymnasium's MuJoCo assets.
     file: str
-    """The file of its model, among Gymnasium's MuJoCo assets."""
+    # The number of physics frames in a step.
     frame_skip: int
-    """The number of physics frames in a step."""
+    # The scale of the noise on an episode's first qpos (uniform) and qvel (see `speeds`).
     noise: float
-    """The scale of the noise on an episode's first qpos (uniform) and qvel (see `speeds`)."""
     speeds: Speeds
     camera: str = "track"
 
@@ -71,12 +71,11 @@ class MujocoShard(Shard, ABC):
     that is bound later reads 0 until the next call.
     """
 
+    # How far MuJoCo computes a start (`mujoco.mjtStage`): as far as a first observation or position needs.
+    #
+    # The physics after it is the same. Fields beyond this stage may hold another slot's values, because the
+    # threads of the batch compute many simulations in the same memory.
     start_stage = "POS"
-    """How far MuJoCo computes a start (`mujoco.mjtStage`): as far as a first observation or position needs.
-
-    The physics after it is the same. Fields beyond this stage may hold another slot's values, because the
-    threads of the batch compute many simulations in the same memory.
-    """
 
     def __init__(
         self,

@@ -41,12 +41,12 @@ class PlanarRobot:
 
     model: RobotModel
     healthy: HealthyRange
+    # The bodies of the model, the world included.
     bodies: int
-    """The bodies of the model, the world included."""
+    # The geoms of the model, the floor included.
     geoms: int
-    """The geoms of the model, the floor included."""
+    # The joints that have a motor; x, height and angle have none.
     joints: int
-    """The joints that have a motor; x, height and angle have none."""
 
     @property
     def sizes(self) -> dict[str, int]:

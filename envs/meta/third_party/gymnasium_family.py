@@ -233,10 +233,10 @@ class TaskFormat:
     The parts are sorted by their keys; the key "" means that the task is no dict.
     """
 
+    # The (key, shape) of each part.
     parts: tuple[tuple[str, tuple[int, ...]], ...]
-    """The (key, shape) of each part."""
+    # Which parts are whole numbers.
     whole: tuple[bool, ...]
-    """Which parts are whole numbers."""
 
     @classmethod
     def of(cls, task: Any, owner: str) -> TaskFormat:

@@ -114,8 +114,8 @@ class MetaWorld(TaskFamily):
     shelf = Shelf.third_party
     package = "metaworld"
     config: MetaWorldConfig
+    # On all 50 test tasks.
     references = (Reference(oracle=4834.9, random=797.6, tasks=50),)
-    """On all 50 test tasks."""
 
     def __init__(self, config: MetaWorldConfig) -> None:
         super().__init__(config)

@@ -144,6 +144,7 @@ class PointRobot(TaskFamily):
     Config = PointRobotConfig
     shelf = Shelf.toy
     config: PointRobotConfig
+    # Of the published settings, and of the demo (the last one).
     references = (
         Reference(oracle=51.8, random=1.2),
         Reference(oracle=93.4, random=0.6, options={**_LONG, "reward": PointReward.sparse_distance}),
@@ -159,7 +160,6 @@ class PointRobot(TaskFamily):
         Reference(oracle=-12.0, random=-87.8, options={**_CIRCLE, "wind": PointWind.step}),
         Reference(oracle=15.4, random=0.0, options={**_SHORT, "radius": 0.4}),
     )
-    """Of the published settings, and of the demo (the last one)."""
 
     def __init__(self, config: PointRobotConfig) -> None:
         super().__init__(config)

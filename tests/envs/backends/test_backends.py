@@ -51,8 +51,8 @@ from utils.seeding import episode_seeds
 
 NUM_SLOTS = 9
 NUM_TRIALS = 17
+# Backends that take no workers.
 IN_ONE_THREAD = ("serial", "asyncio")
-"""Backends that take no workers."""
 
 
 def settings() -> Iterator[Any]:

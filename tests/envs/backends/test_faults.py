@@ -26,6 +26,8 @@ ENDS = "faults_parent::test_no_worker_in_any_state_outlives_its_trainer"
 REFUSED = "../interop/gymnasium_shard_checks::test_what_is_not_of_its_space_is_refused_and_not_stored"
 CYCLES = "faults_parent::test_many_managers_one_after_the_other_leave_nothing"
 
+# Each fault in words, and its tests: `file::test`, where file is what comes after test_ here, or in the
+# folder named before it.
 LIST: dict[str, tuple[str, list[str]]] = {
     "A1": (
         "raise in step",
@@ -266,9 +268,6 @@ LIST: dict[str, tuple[str, list[str]]] = {
         ],
     ),
 }
-"""Each fault in words, and its tests: `file::test`, where file is what comes after test_ here, or in the
-folder named before it.
-"""
 
 
 @cache

@@ -18,6 +18,8 @@ from tests.faults import DEADLINE_S, TOY, check_run, fault_free, faulty, happene
 from tests.toys_faulty import FaultyFamily
 
 PROCESSES = ("process", "pipe")
+# Faults that any backend lives through; but that `serial` lets everything pass that is meant to end this
+# process.
 RAISING = (
     "raise",
     "slot_error",
@@ -31,9 +33,7 @@ RAISING = (
     "sys_exit",
     "final",
 )
-"""Faults that any backend lives through; but that `serial` lets everything pass that is meant to end this
-process.
-"""
+# Faults that cost the process.
 DEADLY = (
     "kill",
     "segv",
@@ -50,7 +50,6 @@ DEADLY = (
     "busy",
     "hold_gil",
 )
-"""Faults that cost the process."""
 HANGING = ("late", "stop", "sleep", "busy", "hold_gil")
 
 

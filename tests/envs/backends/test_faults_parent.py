@@ -28,12 +28,13 @@ from tests.toys import LongTaskFamily
 
 ROOT = Path(__file__).resolve().parents[3]
 STILL = np.zeros((SLOTS, 2), np.float32)
+# What is done to the trainer, given its idle worker.
 End = Callable[[subprocess.Popen[str], int], None]
-"""What is done to the trainer, given its idle worker."""
 
 # -- C1, C3: the end of the trainer --------------------------------------------------------------------------
 
 
+# Five workers: one computes, one sleeps, one holds the GIL, one is stopped, one is idle.
 EVERY_STATE = """
 families = [FaultyFamily(fault=fault, at=1) for fault in ("busy", "sleep", "hold_gil")]
 families += [FaultyFamily(where="nowhere")] * 2
@@ -51,7 +52,6 @@ with ParallelEnvManager(factories, num_workers=5, backend=config) as manager:
     os.write(1, f"ready {manager.pids[4]}\\n".encode())
     signal.pause()
 """
-"""Five workers: one computes, one sleeps, one holds the GIL, one is stopped, one is idle."""
 
 
 def twice(process: subprocess.Popen[str], idle: int) -> None:

@@ -38,8 +38,8 @@ from tests.streams import Tamper, stream_hash
 from tests.toys import CountingFamily
 
 STILL = np.zeros((SLOTS, 2), np.float32)
+# Both ways in which rows travel from a worker.
 MESSAGES = ["process", "pipe"]
-"""Both ways in which rows travel from a worker."""
 
 
 def at(places: dict[tuple[int, int], int], do: Callable[[int], object]) -> Tamper:

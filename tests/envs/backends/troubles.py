@@ -23,8 +23,8 @@ from envs.base import EnvSpec, Shard
 from tests.toys import ACTION_DIM, OBS_DIM, TASK_DIM, CountingConfig, CountingFamily, CountingShard
 from tests.toys_faulty import reply_pipe
 
+# 100 kB: more than a pipe holds.
 PICTURE = (160, 160, 4)
-"""100 kB: more than a pipe holds."""
 
 
 class PictureShard(CountingShard):

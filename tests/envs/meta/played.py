@@ -14,8 +14,8 @@ from envs.meta import FAMILIES
 from envs.meta.make_env import make_family
 from envs.meta.third_party.installed import missing
 
+# The families that can be played with what is installed; the others' tests need another environment.
 PLAYABLE = [name for name, family in FAMILIES.items() if missing(family) is None]
-"""The families that can be played with what is installed; the others' tests need another environment."""
 
 _VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in FAMILIES),

@@ -31,6 +31,7 @@ from tests.envs.meta.played import (
     variant_name,
 )
 
+# Families whose default settings draw nothing visible at the start of an episode.
 STARTS_ARE_FIXED = {
     "DarkKeyDoor",
     "GridNavi",
@@ -42,10 +43,9 @@ STARTS_ARE_FIXED = {
     "TreasureHunt",
     "Wind",
 }
-"""Families whose default settings draw nothing visible at the start of an episode."""
 
+# Families that have a single task: all that differs is the seed of the episode.
 ONE_TASK = {"DelayedCatch", "Gymnasium"}
-"""Families that have a single task: all that differs is the seed of the episode."""
 
 
 @pytest.fixture(params=VARIANTS, ids=variant_name)

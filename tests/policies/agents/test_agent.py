@@ -35,10 +35,10 @@ from tests.trials import (
     play,
 )
 
+# Of log-probabilities between steps of N rows and one unroll.
 TOLERANCE = 1e-4
-"""Of log-probabilities between steps of N rows and one unroll."""
+# Rewards of thousands would saturate a memory, and hide what it forgets.
 SCALE = 1e-3
-"""Rewards of thousands would saturate a memory, and hide what it forgets."""
 
 every_arch = pytest.mark.parametrize("arch", AGENT_ARCHS, ids=lambda arch: arch.name)
 every_memory = pytest.mark.parametrize("memory", MEMORIES)

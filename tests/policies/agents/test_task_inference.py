@@ -23,8 +23,8 @@ from policies.memory import MEMORIES
 from tests.policies.agents.test_agent import SCALE, TOLERANCE, acted, trials_of
 from tests.trials import KINDS, PLAIN, Kind, make_replay, make_spec, make_trials, play
 
+# Nothing is drawn but m.
 EVERYTHING: dict[str, Any] = {"weight": 1.0, "rows": None, "steps": None, "hidden": [6]}
-"""Nothing is drawn but m."""
 every_decoding = pytest.mark.parametrize("decode", Decodes, ids=lambda decode: decode.name)
 every_reading = pytest.mark.parametrize("heads_read", HeadsRead, ids=lambda reads: reads.name)
 

@@ -22,8 +22,8 @@ from policies.memory.base import State
 from tests.trials import KINDS, make_replay, make_spec, make_trials, play
 
 NAMES = [name for name, kind in ALGORITHMS.items() if issubclass(kind, OffPolicy)]
+# The kind of actions that each is tested with here.
 KIND = {name: kind.serves[0].value for name, kind in ALGORITHMS.items()}
-"""The kind of actions that each is tested with here."""
 
 
 def possible(name: str, arch: Arch, **options: Any) -> bool:

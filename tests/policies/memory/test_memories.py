@@ -19,9 +19,10 @@ from policies.memory.gru import GRU
 from policies.memory.transformer import Transformer, TransformerConfig
 
 ROWS, COLUMNS, WIDTH = 9, 4, 3
+# Unrolling and stepping sum in another order.
 STEP_TOLERANCE = 1e-5
-"""Unrolling and stepping sum in another order."""
 
+# Every memory as it is, and the settings that take another path.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in MEMORIES},
     "DiagonalRecurrence of two": ("DiagonalRecurrence", {"num_layers": 2}),
@@ -29,7 +30,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "Aggregation by sum": ("Aggregation", {"pooling": Pooling.sum}),
     "Aggregation by max": ("Aggregation", {"pooling": Pooling.max}),
 }
-"""Every memory as it is, and the settings that take another path."""
 
 every_memory = pytest.mark.parametrize("name", VARIANTS)
 

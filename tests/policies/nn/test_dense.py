@@ -12,8 +12,8 @@ from torch.nn.functional import linear
 from policies.nn import dense as module
 from policies.nn.dense import dense, outer, product
 
+# Of sums over 300 rows in another order.
 TOLERANCE = 1e-4
-"""Of sums over 300 rows in another order."""
 
 
 def layer(shape: tuple[int, ...], width: int) -> tuple[Tensor, Tensor, Tensor]:

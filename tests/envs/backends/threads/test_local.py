@@ -20,8 +20,8 @@ from tests.toys import CountingConfig, CountingFamily, DictCountingFamily
 from tests.toys_async import AsyncCountingFamily, Driver, Gate, Hook, HookedFamily, raising
 from tests.toys_faulty import SpeechlessError, UnpicklableError
 
+# Backends, with shards that are stepped and with shards of coroutines.
 KINDS = [("thread", False), ("thread", True), ("asyncio", False), ("asyncio", True)]
-"""Backends, with shards that are stepped and with shards of coroutines."""
 SLOTS = 6
 ROOT = Path(__file__).resolve().parents[4]
 

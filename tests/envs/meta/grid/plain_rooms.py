@@ -40,6 +40,7 @@ CHOICE_ROOM = [
     "...XXXXX...",
 ]
 
+# The published colours, in thousandths of full light; capital letters are walls.
 THOUSANDTHS = {
     ".": (800, 800, 800),
     "X": (100, 100, 100),
@@ -53,7 +54,6 @@ THOUSANDTHS = {
     **dict.fromkeys("gG", (0, 1000, 0)),
     **dict.fromkeys("bB", (0, 0, 1000)),
 }
-"""The published colours, in thousandths of full light; capital letters are walls."""
 
 PIXELS = {letter: [int(part * 255 / 1000) for part in colour] for letter, colour in THOUSANDTHS.items()}
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from envs.meta.grid.floor_plan import DOWN, LEFT, MOVES, RIGHT, STAY, UP, FloorPlan, walk_to
 
+# A hall from (-1, 2) to (1, 2) with doors above its last two cells.
 PLAN = FloorPlan((" ||", "..."), origin=(-1, 2))
-"""A hall from (-1, 2) to (1, 2) with doors above its last two cells."""
 
 
 def walked(place: tuple[int, int], *actions: int) -> tuple[int, int]:

@@ -16,8 +16,8 @@ from envs.base import TaskFamily
 from envs.meta.locomotion.mujoco_shard import MujocoShard
 from tests.envs.meta.played import Played, random_actions
 
+# Any, since its names come from C extensions, which a type checker cannot see.
 mujoco: Any = importlib.import_module("mujoco")
-"""Any, since its names come from C extensions, which a type checker cannot see."""
 
 
 class PlainRobot(ABC):
@@ -27,8 +27,8 @@ class PlainRobot(ABC):
     frame_skip: int
     noise: float
     normal_speeds: bool
+    # From an action in [-1, 1] to a torque.
     gain: float = 1.0
-    """From an action in [-1, 1] to a torque."""
     contacts: bool = False
 
     def __init__(self) -> None:

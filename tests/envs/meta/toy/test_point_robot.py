@@ -77,6 +77,7 @@ def deciles_differ(draws: np.ndarray) -> float:
     return float(np.abs(np.quantile(draws, np.linspace(0, 1, 11)) - np.linspace(0, 1, 11)).max())
 
 
+# Where goals are by the definition, in turns; each of several arcs equally often.
 ARCS: list[tuple[dict[str, Any], dict[str, list[tuple[float, float]]]]] = [
     ({}, {"train": [(0.0, 0.5)], "test": [(0.0, 0.5)]}),
     ({"goals": "circle"}, {"train": [(0.0, 1.0)], "test": [(0.0, 1.0)]}),
@@ -91,7 +92,6 @@ ARCS: list[tuple[dict[str, Any], dict[str, list[tuple[float, float]]]]] = [
     ),
     ({"circle_radius": 1.5}, {"train": [(0.0, 0.5)], "test": [(0.0, 0.5)]}),
 ]
-"""Where goals are by the definition, in turns; each of several arcs equally often."""
 
 
 @pytest.mark.parametrize("options, arcs", ARCS, ids=str)
