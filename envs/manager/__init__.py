@@ -1,7 +1,6 @@
 """The inside of the manager, which only `envs/parallel_env_manager.py` imports.
 
 `stepping.py` posts commands and collects rows: read it first. `recovery.py` cures faults with what
-`history.py` has recorded. `first_ready.py` is `min_ready`, `one_thread.py` refuses a second thread,
-`memory_limit.py` finds workers that leak, `blocks.py` says which factory makes which slots, and `checks.py`
-refuses wrong calls.
+`history.py` has recorded. `limits.py` refuses a second thread, waits for `min_ready` and finds workers that
+leak, `blocks.py` says which factory makes which slots, and `checks.py` refuses wrong calls.
 """

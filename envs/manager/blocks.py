@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from envs.backends.base import Block, Factory
@@ -50,16 +50,9 @@ def _check_agreement(families: Sequence[TaskFamily]) -> None:
 
 def labels_of(blocks: Sequence[Block]) -> list[int]:
     """For each block the number of its factory among the distinct ones, in the order of the slots."""
-    distinct: list[Callable[[], TaskFamily]] = []
-    labels: list[int] = []
-    for block in blocks:
-        # Factories are compared by identity: two equal partials may still be meant as two parts of a mixture.
-        known = [label for label, factory in enumerate(distinct) if factory is block.factory]
-        if not known:
-            known = [len(distinct)]
-            distinct.append(block.factory)
-        labels.append(known[0])
-    return labels
+    # Factories are compared by identity: two equal partials may still be meant as two parts of a mixture.
+    label_of: dict[int, int] = {}
+    return [label_of.setdefault(id(block.factory), len(label_of)) for block in blocks]
 
 
 @dataclass(frozen=True)

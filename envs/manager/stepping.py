@@ -19,9 +19,7 @@ from numpy.typing import NDArray
 from envs.backends.base import Backend, BackendConfig, Commands, Fault, split_evenly
 from envs.base import Rows, Slots
 from envs.layout import Layout
-from envs.manager.first_ready import FirstReady
-from envs.manager.memory_limit import MemoryLimit
-from envs.manager.one_thread import OneThread
+from envs.manager.limits import FirstReady, MemoryLimit, OneThread
 from envs.manager.recovery import GrownWorker, Recovery, WorkerError
 from envs.trial import TrialClock
 

@@ -18,7 +18,7 @@ import traceback
 import weakref
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,16 +46,6 @@ from envs.backends.threads.local_host import (
 from envs.layout import Layout
 
 _log = logging.getLogger(__name__)
-
-
-class Executor(Protocol):
-    """A thread that works in hosts."""
-
-    thread: threading.Thread
-
-    def ask_to_stop(self) -> None:
-        """Let it finish what it does, close its hosts and end; returns at once."""
-        ...
 
 
 class LocalBackend(Backend):

@@ -27,10 +27,10 @@ from envs.backends.base import (
     Block,
     Commands,
     Fault,
+    construction_error,
     render_error,
     segments_of,
 )
-from envs.backends.workers.blueprint import Blueprint, pickled
 from envs.backends.workers.handle import END_WAIT_S, WorkerHandle, milliseconds_until
 from envs.backends.workers.launch import (
     check_memory,
@@ -41,7 +41,7 @@ from envs.backends.workers.launch import (
 )
 from envs.backends.workers.messages import MessageKind
 from envs.backends.workers.routing import PostedPart, SegmentRoutes, as_slots
-from envs.backends.workers.transport import RowTransport, SharedRows, bytes_needed
+from envs.backends.workers.transport import Blueprint, RowTransport, SharedRows, bytes_needed, pickled
 from envs.layout import Layout
 
 # How often a silent worker is checked: a death that shows in no descriptor is noticed by then.
@@ -106,7 +106,7 @@ class ProcessBackend(Backend):
         try:
             faults = self._start(self._workers, config.construct_timeout_s)
             if faults:
-                raise BackendError(_construction_report(self._workers))
+                raise construction_error(faults)
         except BaseException:
             self.close()
             raise
@@ -343,26 +343,6 @@ def _report_faults(slots: NDArray[np.int64], parts: Sequence[PostedPart]) -> lis
         worker.fault_reported = True
         faults.append(fault)
     return faults
-
-
-def _construction_report(workers: Sequence[WorkerHandle]) -> str:
-    """Return each failure to build once, with the workers that had it and its first traceback."""
-    # Workers often fail alike, so the faults are grouped by what they say.
-    lines: list[str] = []
-    failed = [(worker, worker.fault) for worker in workers if worker.fault is not None]
-    for sentence in dict.fromkeys(fault.sentence for _, fault in failed):
-        alike = [(worker, fault) for worker, fault in failed if fault.sentence == sentence]
-        slots = [slot for worker, _ in alike for slot in worker.slots]
-        numbers = ", ".join(str(worker.number) for worker, _ in alike)
-        where = f"(slots {min(slots)} to {max(slots)})"
-        if len(alike) == 1:
-            lines.append(f"Worker {numbers} {where} could not build its environments: {sentence}")
-        else:
-            lines.append(f"Workers {numbers} {where} could not build their environments: {sentence}")
-        first_traceback = alike[0][1].traceback
-        if first_traceback:
-            lines.append(first_traceback.rstrip())
-    return "\n".join(lines)
 
 
 def _stop_workers(workers: list[WorkerHandle], transport: RowTransport, timeout: float) -> None:

@@ -1,21 +1,28 @@
 """How actions and rows travel between trainer and worker: through shared memory, or in the messages.
 
+The blueprint of what a worker builds is at the end: it is pickled by the trainer and unpickled in the worker.
+
 The shared memory has no name in /dev/shm or anywhere else. So the kernel frees it with the last process that
 maps it, and nothing can leak, whichever process is killed.
 """
 
 from __future__ import annotations
 
+import inspect
 import mmap
 import os
 import tempfile
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.backends.base import BackendError, Block
 from envs.backends.workers.messages import MalformedMessage
 from envs.base import Rows, Slots, arrays_of
 from envs.layout import Layout
@@ -71,14 +78,25 @@ class RowTransport(ABC):
 
 
 class SharedRows(RowTransport):
-    """Actions and rows are in shared memory: the messages carry none of them."""
+    """Actions and rows are in one piece of shared memory: the messages carry none of them.
+
+    A worker maps the trainer's memory by its file descriptor. The mapping lives as long as any of its arrays,
+    so rows stay readable after everything is closed.
+    """
 
     action_bytes = reply_bytes = 0
 
     def __init__(self, layout: Layout, num_slots: int, descriptor: int | None = None) -> None:
-        self._memory = SharedRowsMemory(layout, num_slots, descriptor)
-        self.rows, self._actions = self._memory.rows, self._memory.actions
-        self.descriptor = self._memory.descriptor
+        num_bytes = bytes_needed(layout, num_slots)
+        self.descriptor = _reserve(num_bytes) if descriptor is None else descriptor
+        try:
+            place = _ArrayPlacer(mmap.mmap(self.descriptor, num_bytes))
+        finally:
+            if descriptor is not None:  # a worker needs its descriptor no longer, mapped or not
+                self.close()
+        # Both sides place the arrays in the same order, so that they find them at the same offsets.
+        self.rows = layout.allocate(num_slots, place)
+        self._actions = place.actions(layout, num_slots)
 
     def publish(self, slots: Slots, actions: NDArray[Any]) -> None:
         self._actions[slots] = actions[slots]
@@ -97,7 +115,10 @@ class SharedRows(RowTransport):
         return b""
 
     def close(self) -> None:
-        self._memory.close()
+        # Only starting (and restarted) workers need the descriptor; the memory stays.
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 class SentRows(RowTransport):
@@ -153,32 +174,6 @@ def _bytes_per_slot(array: NDArray[Any]) -> int:
 # -- the shared memory ---------------------------------------------------------------------------------------
 
 
-class SharedRowsMemory:
-    """Rows and actions of all slots in one piece of shared memory.
-
-    A worker maps the trainer's memory by its file descriptor. The mapping lives as long as any of its arrays,
-    so rows stay readable after everything is closed.
-    """
-
-    def __init__(self, layout: Layout, num_slots: int, descriptor: int | None = None) -> None:
-        self.num_bytes = bytes_needed(layout, num_slots)
-        self.descriptor = _reserve(self.num_bytes) if descriptor is None else descriptor
-        try:
-            place = _ArrayPlacer(mmap.mmap(self.descriptor, self.num_bytes))
-        finally:
-            if descriptor is not None:  # a worker needs its descriptor no longer, mapped or not
-                self.close()
-        # Both sides place the arrays in the same order, so that they find them at the same offsets.
-        self.rows: Rows = layout.allocate(num_slots, place)
-        self.actions: NDArray[Any] = place.actions(layout, num_slots)
-
-    def close(self) -> None:
-        """Close the descriptor, which only starting (and restarted) workers need; the memory stays."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
-
-
 def bytes_needed(layout: Layout, num_slots: int) -> int:
     """Return how much memory the rows and actions of so many slots take."""
     placer = _ArrayPlacer(None)
@@ -191,8 +186,7 @@ class _ArrayPlacer:
     """Makes arrays one after the other in a buffer; without a buffer it only adds up their sizes."""
 
     def __init__(self, buffer: mmap.mmap | None) -> None:
-        self._buffer = buffer
-        self.used = 0
+        self._buffer, self.used = buffer, 0
 
     def __call__(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         dtype, start = np.dtype(dtype), self.used
@@ -224,3 +218,66 @@ def _reserve(num_bytes: int) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+# -- what a worker builds ------------------------------------------------------------------------------------
+
+# How deep the search for the part that cannot be pickled goes.
+SEARCH_DEPTH = 5
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """What a worker builds: the blocks of each of its segments, in rows of all `num_slots`."""
+
+    segments: list[tuple[Block, ...]]
+    layout: Layout
+    num_slots: int
+    transport: type[RowTransport]
+
+
+def pickled(blueprint: Blueprint) -> bytes:
+    """Return the blueprint as bytes; a `BackendError` names the part that cannot be pickled."""
+    try:
+        return cloudpickle.dumps(blueprint)
+    except Exception as error:
+        # Only now that it has failed: pickling a value part by part is slow.
+        factories = (block.factory for blocks in blueprint.segments for block in blocks)
+        culprits = (
+            culprit
+            for factory in factories
+            for culprit in _unpicklable_parts(factory, "factory", SEARCH_DEPTH)
+        )
+        where, reason = next(culprits, ("the environments", error))
+        raise BackendError(
+            f"The environments cannot be sent to worker processes: {where} cannot be pickled ({reason})."
+        ) from error
+
+
+def _unpicklable_parts(value: Any, name: str, depth: int) -> Iterator[tuple[str, Exception]]:
+    """Yield (name, reason) of the innermost part of a value that cannot be pickled, if there is one."""
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:  # noqa: BLE001 - pickling runs code of the object that is pickled
+        # The innermost part names the user's mistake best; the value itself is named if no part fails alone.
+        inner: Iterator[tuple[str, Exception]] = iter(())
+        if depth:
+            inner = (
+                culprit
+                for part_name, part in _parts_of(value, name).items()
+                for culprit in _unpicklable_parts(part, part_name, depth - 1)
+            )
+        yield next(inner, (f"{name} (a {type(value).__name__})", error))
+
+
+def _parts_of(value: Any, name: str) -> dict[str, Any]:
+    """Return what is pickled with a value: what a function captures, items, or attributes, by their names."""
+    if inspect.isfunction(value):
+        captured = inspect.getclosurevars(value)
+        used = {**captured.globals, **captured.nonlocals}
+        return {f"{key} (used by {value.__qualname__})": part for key, part in used.items()}
+    if isinstance(value, dict):
+        return {f"{name}[{key!r}]": part for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return {f"{name}[{index}]": part for index, part in enumerate(value)}
+    return {f"{name}.{key}": part for key, part in getattr(value, "__dict__", {}).items()}

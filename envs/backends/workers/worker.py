@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.shard_host import ShardHost
-from envs.backends.workers.blueprint import Blueprint
 from envs.backends.workers.isolation import isolate
 from envs.backends.workers.messages import (
     REPLY,
@@ -32,6 +31,7 @@ from envs.backends.workers.messages import (
     pack_picture,
     write_whole,
 )
+from envs.backends.workers.transport import Blueprint
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import envs.manager.memory_limit
+import envs.manager.limits
 import envs.manager.recovery
 from envs.backends.base import OnFault
 from envs.base import Shard
@@ -270,7 +270,7 @@ LEAKING = LeakingFamily(CountingConfig(max_episode_steps=6))
 @pytest.fixture
 def room(monkeypatch: pytest.MonkeyPatch) -> int:
     """Megabytes that are just enough for a worker with a few episodes; looked at in every round."""
-    monkeypatch.setattr(envs.manager.memory_limit, "MEMORY_CHECK_S", 0.0)
+    monkeypatch.setattr(envs.manager.limits, "MEMORY_CHECK_S", 0.0)
     with manage(LEAKING) as manager:
         return round(max(resident_bytes([pid]) for pid in manager.pids) / 1e6) + 13
 

@@ -285,7 +285,7 @@ def test_a_module_that_starts_workers_when_imported_is_told_so_in_one_sentence(
     code, out, err = run(tmp_path, "import careless", method)
     assert code == 1 and out.count("top level") <= 4, "no fork bomb"
     assert (
-        "could not build their environments: raised BackendError: "
+        "could not be built: raised BackendError: "
         "A worker process that imports this module would start workers of its own" in err
     )
     assert 'put the code that the module runs under `if __name__ == "__main__":`' in err

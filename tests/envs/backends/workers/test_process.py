@@ -173,10 +173,7 @@ def test_the_description_counts_the_workers_and_names_the_start_method() -> None
 def test_workers_that_cannot_build_are_all_listed_once(fault: str, said: str) -> None:
     with pytest.raises(BackendError) as caught:
         manage(FaultyFamily(fault=fault, where="make_shard"), construct_timeout_s=0.5)
-    assert (
-        str(caught.value).splitlines()[0]
-        == f"Workers 0, 1, 2 (slots 0 to 5) could not build their environments: {said}"
-    )
+    assert str(caught.value).splitlines()[0] == f"The environments of slots 0 to 5 could not be built: {said}"
 
 
 def test_different_failures_to_build_are_told_apart() -> None:
@@ -190,10 +187,10 @@ def test_different_failures_to_build_are_told_apart() -> None:
         ParallelEnvManager(
             [factories[i] for i in (0, 0, 1, 1, 2, 2)], num_workers=3, backend=BackendConfig(name="process")
         )
-    lines = [line for line in str(caught.value).splitlines() if line.startswith("Worker ")]
+    lines = [line for line in str(caught.value).splitlines() if line.startswith("The environments ")]
     assert lines == [
-        "Worker 1 (slots 2 to 3) could not build its environments: raised ValueError: the toy is broken",
-        "Worker 2 (slots 4 to 5) could not build its environments: "
+        "The environments of slots 2 to 3 could not be built: raised ValueError: the toy is broken",
+        "The environments of slots 4 to 5 could not be built: "
         "was lost: its worker process exited with code 3",
     ]
 
@@ -210,8 +207,7 @@ def test_a_module_that_a_worker_cannot_import_is_named(
     try:
         with pytest.raises(
             BackendError,
-            match="could not build their environments: "
-            "raised ModuleNotFoundError: No module named 'only_here'",
+            match="could not be built: raised ModuleNotFoundError: No module named 'only_here'",
         ):
             manage(family)
     finally:

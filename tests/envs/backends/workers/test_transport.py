@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import threading
 from dataclasses import fields
 from typing import Any
 
@@ -11,8 +13,17 @@ import pytest
 from gymnasium.spaces import Dict
 from numpy.typing import NDArray
 
+from envs.backends.base import BackendError, Block
 from envs.backends.workers.messages import MalformedMessage
-from envs.backends.workers.transport import ALIGNMENT, RowTransport, SentRows, SharedRows, SharedRowsMemory
+from envs.backends.workers.transport import (
+    ALIGNMENT,
+    Blueprint,
+    RowTransport,
+    SentRows,
+    SharedRows,
+    bytes_needed,
+    pickled,
+)
 from envs.base import Rows, Slots, arrays_of
 from envs.layout import Layout
 from tests.toys import CountingFamily, DictCountingFamily, TaskFamily
@@ -97,11 +108,11 @@ def named_arrays(rows: Rows) -> dict[str, NDArray[Any]]:
 @pytest.mark.parametrize("family", FAMILIES, ids=["vector", "dict"])
 def test_both_sides_see_the_same_arrays(family: TaskFamily) -> None:
     layout = Layout(family.spec, with_task=True, with_flag=True)
-    ours = SharedRowsMemory(layout, 5)
-    theirs = SharedRowsMemory(layout, 5, os.dup(ours.descriptor))
+    ours = SharedRows(layout, 5)
+    theirs = SharedRows(layout, 5, os.dup(ours.descriptor))
     ours.close()
-    our_arrays = named_arrays(ours.rows) | {"actions": ours.actions}
-    their_arrays = named_arrays(theirs.rows) | {"actions": theirs.actions}
+    our_arrays = named_arrays(ours.rows) | {"actions": ours.actions(slice(None), b"")}
+    their_arrays = named_arrays(theirs.rows) | {"actions": theirs.actions(slice(None), b"")}
     plain = named_arrays(layout.allocate(5))
     for number, (name, array) in enumerate(our_arrays.items()):
         assert not array.any(), "memory starts as zeros"
@@ -114,19 +125,19 @@ def test_both_sides_see_the_same_arrays(family: TaskFamily) -> None:
 
 
 def test_arrays_are_aligned_and_do_not_overlap() -> None:
-    memory = SharedRowsMemory(Layout(CountingFamily().spec), 3)
+    memory = SharedRows(Layout(CountingFamily().spec), 3)
     memory.close()
-    arrays = [*named_arrays(memory.rows).values(), memory.actions]
+    arrays = [*named_arrays(memory.rows).values(), memory.actions(slice(None), b"")]
     places = sorted((array.ctypes.data, array.nbytes) for array in arrays)
     assert all(start % ALIGNMENT == 0 for start, _ in places)
     assert all(
         start + size <= following for (start, size), (following, _) in zip(places, places[1:], strict=False)
     )
-    assert places[-1][0] + places[-1][1] - places[0][0] <= memory.num_bytes
+    assert places[-1][0] + places[-1][1] - places[0][0] <= bytes_needed(Layout(CountingFamily().spec), 3)
 
 
 def test_rows_stay_readable_after_the_memory_is_closed() -> None:
-    memory = SharedRowsMemory(Layout(CountingFamily().spec), 3)
+    memory = SharedRows(Layout(CountingFamily().spec), 3)
     memory.rows.reward[:] = 7.0
     rows = memory.rows
     memory.close()
@@ -137,9 +148,35 @@ def test_rows_stay_readable_after_the_memory_is_closed() -> None:
 
 def test_without_memfd_a_file_without_a_name_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create", raising=False)
-    memory = SharedRowsMemory(Layout(CountingFamily().spec), 3)
+    memory = SharedRows(Layout(CountingFamily().spec), 3)
     memory.rows.reward[:] = 7.0
-    other = SharedRowsMemory(Layout(CountingFamily().spec), 3, os.dup(memory.descriptor))
+    other = SharedRows(Layout(CountingFamily().spec), 3, os.dup(memory.descriptor))
     assert os.fstat(memory.descriptor).st_nlink == 0
     memory.close()
     assert other.rows.reward.tolist() == [7.0, 7.0, 7.0]
+
+
+# -- blueprints ----------------------------------------------------------------------------------------------
+
+
+def blueprint_of(factory: object) -> Blueprint:
+    block = Block(factory, 0, 2)  # pyright: ignore[reportArgumentType]
+    return Blueprint([(block,)], Layout(CountingFamily().spec), 2, SharedRows)
+
+
+def test_a_blueprint_arrives_with_its_factories() -> None:
+    family = CountingFamily()
+    received = pickle.loads(pickled(blueprint_of(lambda: family)))
+    assert (received.num_slots, received.transport) == (2, SharedRows)
+    assert received.segments[0][0].factory().spec.name == family.spec.name
+
+
+def test_the_innermost_part_that_cannot_be_pickled_is_named() -> None:
+    family, parts = CountingFamily(), {"locks": [1, threading.Lock()]}
+
+    def factory() -> CountingFamily:
+        assert parts
+        return family
+
+    with pytest.raises(BackendError, match=r"parts \(used by .*factory\)\['locks'\]\[1\] \(a lock\)"):
+        pickled(blueprint_of(factory))

@@ -1,7 +1,11 @@
-"""min_ready: exactly the trials that were started are played, and no round waits for the slowest slot."""
+"""The limits of a Stepper: a second thread, slow slots with `min_ready`, and workers that grow too large.
+
+With `min_ready` exactly the trials that were started are played, and no round waits for the slowest slot.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -12,6 +16,8 @@ from numpy.typing import NDArray
 from envs.backends import BACKENDS
 from envs.backends.base import BackendConfig
 from envs.base import Shard
+from envs.manager.limits import MEMORY_CHECK_S, MemoryLimit, OneThread
+from envs.manager.recovery import WorkerError
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.collection.actors import RandomActor
 from policies.collection.plans import WavePlan
@@ -129,3 +135,100 @@ def test_what_first_ready_excludes_is_refused() -> None:
         ValueError, match="num_groups=3 needs a slot of every group in each of 2 workers: 6 slots, not 4"
     ):
         manage(backend=BackendConfig(name="thread"), num_groups=3, num_workers=2)
+
+
+# -- one thread ----------------------------------------------------------------------------------------------
+
+
+def in_another_thread(turn: OneThread) -> str:
+    """What another thread gets that tries to come in."""
+    answers: list[str] = []
+
+    def come_in() -> None:
+        try:
+            with turn:
+                answers.append("in")
+        except RuntimeError as error:
+            answers.append(str(error))
+
+    thread = threading.Thread(target=come_in)
+    thread.start()
+    thread.join()
+    return answers[0]
+
+
+def test_a_second_thread_is_refused_while_the_first_is_inside() -> None:
+    turn = OneThread()
+    with turn:
+        assert in_another_thread(turn).startswith("Another thread is in the middle of a call")
+    assert in_another_thread(turn) == "in"
+
+
+def test_after_the_end_no_thread_gets_in() -> None:
+    turn = OneThread()
+    turn.closed = True
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="The manager is closed"), turn:
+            pass
+    assert in_another_thread(turn) == "The manager is closed."
+
+
+def test_the_end_waits_for_the_thread_inside_and_not_for_its_own() -> None:
+    turn = OneThread()
+    entered, leave = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with turn:
+            entered.set()
+            leave.wait(30)
+
+    thread = threading.Thread(target=stay)
+    thread.start()
+    assert entered.wait(30)
+    assert not turn.wait_until_free(0.01), "it is still inside"
+    leave.set()
+    assert turn.wait_until_free(30)
+    turn.leave()
+    thread.join()
+    with turn:
+        assert not turn.wait_until_free(30), "at once: this thread cannot wait for itself"
+
+
+# -- the memory of workers -----------------------------------------------------------------------------------
+
+
+class OneProcess:
+    """A backend whose only worker is this very process."""
+
+    def processes(self) -> dict[int, tuple[int, ...]]:
+        return {os.getpid(): (0, 1)}
+
+
+def limit_of(limit: int | None, times: list[float]) -> MemoryLimit:
+    """A limit whose clock shows these times, one after the other."""
+    backend: Any = OneProcess()
+    return MemoryLimit(backend, limit, now=iter(times).__next__)
+
+
+def test_a_worker_beyond_the_limit_is_reported_with_its_slots() -> None:
+    (worker,) = limit_of(1, [0.0, 0.0, 0.0]).grown()
+    assert worker.slots.tolist() == [0, 1]
+    assert worker.sentence.startswith("The worker of slots 0, 1 takes ")
+    assert worker.sentence.endswith(" MB, and backend.max_worker_memory=1 is its limit.")
+
+
+def test_memory_is_measured_now_and_then_only() -> None:
+    limit = limit_of(1, [0.0, 0.0, 0.0, 0.5, MEMORY_CHECK_S, MEMORY_CHECK_S])
+    assert [len(limit.grown()) for _ in range(3)] == [1, 0, 1]
+
+
+@pytest.mark.parametrize("limit", [None, 10**9])
+def test_without_a_limit_or_below_it_there_is_nothing_to_report(limit: int | None) -> None:
+    memory = limit_of(limit, [0.0, 0.0, 0.0])
+    assert memory.grown() == []
+    memory.check_rebuilt()
+
+
+def test_a_limit_that_a_new_worker_exceeds_is_refused() -> None:
+    with pytest.raises(WorkerError, match="It has only just been built anew, so a larger limit is needed"):
+        limit_of(1, [0.0]).check_rebuilt()
