@@ -14,9 +14,8 @@ from omegaconf import DictConfig
 from configs.compose import Composer, checked
 from configs.help import help_text, recipes_text
 from configs.hydra_private import flag_parser
-from configs.listing import list_text
 from configs.runs import MAY_CHANGE, continued
-from configs.schema import GROUPS
+from configs.schema import GROUPS, list_text
 from configs.spellings import without_dashes
 from configs.validation import notes
 from envs.base import TaskFamily

@@ -22,8 +22,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from configs.hydra_private import CONFIG, JOB, job_words, merged_configs, record_overrides, search_also
-from configs.listing import list_text
-from configs.schema import EXPERIMENT, FOLDER, GROUPS, register
+from configs.schema import EXPERIMENT, FOLDER, GROUPS, list_text, register
 from configs.spellings import answer, choices_with, environment, translated
 from configs.validation import check
 from configs.values import assign, near_option, option_names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from omegaconf import MISSING
 
 from envs.backends import BACKENDS
 from envs.backends.base import BackendConfig
+from envs.base import Shelf
 from envs.meta import FAMILIES
 from policies.agents.base import AgentConfig, Arch
 from policies.algorithms import ALGORITHMS
@@ -64,6 +66,23 @@ def register() -> None:
             # A choice without a YAML file of its own is its schema alone.
             if not (FOLDER / group / f"{name}.yaml").exists():
                 store.store(group=group, name=name, node=node)
+
+
+def list_text(group: str, names: Sequence[str], family_of: Callable[[str], str]) -> str:
+    """The answer to `env=list`: the choices of a group, environments on the shelves of their families."""
+    # All descriptions begin in one column.
+    width = max((len(name) for name in names), default=0)
+    lines = {name: f"{group}={name:<{width}}  {choice_description(group, name)}".rstrip() for name in names}
+    if group != "env":
+        return "\n".join(lines.values())
+
+    # A choice of one's own stands on the shelf of the family that its file chooses.
+    shelves = {name: getattr(FAMILIES.get(family_of(name)), "shelf", Shelf.third_party) for name in names}
+    return "\n\n".join(
+        "\n".join([shelf.value, *(lines[name] for name in names if shelves[name] is shelf)])
+        for shelf in Shelf
+        if shelf in shelves.values()
+    )
 
 
 def choice_description(group: str, name: str) -> str:

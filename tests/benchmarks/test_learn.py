@@ -18,8 +18,7 @@ from rich.console import Console
 
 from benchmarks import learn
 from benchmarks.learn import ROOT, Run, load_runs, played, recipe_of, store_runs
-from benchmarks.parts.curves import Point, band, crossing, point_of, summary_of, table_of
-from utils.statistics import Interval
+from benchmarks.parts.curves import Interval, Point, band, crossing, point_of, summary_of, table_of
 
 QUIET = Console(quiet=True)
 

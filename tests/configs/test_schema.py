@@ -1,24 +1,28 @@
-"""What can be chosen is what is registered, and everything that can be chosen composes."""
+"""What can be chosen is what is registered, composes, and is listed by env=list and its like."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import itertools
 from pathlib import Path
 
 import pytest
 import yaml
-from omegaconf import OmegaConf
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf, open_dict
 
 from configs import schema
 from configs.compose import Composer
-from configs.schema import FOLDER, GROUPS, NAME_FIELDS, choice_description, schemas
+from configs.schema import FOLDER, GROUPS, NAME_FIELDS, choice_description, list_text, schemas
 from envs.backends import BACKENDS
+from envs.base import Shelf
 from envs.meta import FAMILIES
 from policies.agents.base import Arch
 from policies.algorithms import ALGORITHMS
 from policies.memory import MEMORIES
 from policies.run.config import Config
+from utils.options import OptionError
 
 EXPERIMENTS = sorted(file.stem for file in (FOLDER / "experiment").glob("*.yaml"))
 # An algorithm and actions that it cannot learn compose too; they are refused by a check of the whole.
@@ -49,11 +53,13 @@ def test_every_combination_of_choices_composes_to_the_classes_own_dataclasses(
     composer: Composer, words: tuple[str, str, str, str]
 ) -> None:
     env, agent, memory, algorithm = words
-    config = OmegaConf.to_object(
-        composer.dict_config(
-            composer.parse([f"env={env}", f"agent={agent}", f"memory={memory}", f"algorithm={algorithm}"])
-        )
+    composed = composer.dict_config(
+        composer.parse([f"env={env}", f"agent={agent}", f"memory={memory}", f"algorithm={algorithm}"])
     )
+    # Hydra's own section is no part of our config, and some of its values are known in a run only.
+    with open_dict(composed):
+        del composed["hydra"]
+    config = OmegaConf.to_object(composed)
     assert type(config) is Config
     assert (type(config.env), type(config.memory), type(config.algorithm)) == (
         FAMILIES[env].Config,
@@ -126,9 +132,68 @@ def test_a_choice_needs_no_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
         """Registered, and nothing else."""
 
     monkeypatch.setitem(FAMILIES, "Fresh", Fresh)
+    # Hydra keeps what is registered for the whole process: other tests must not see this choice.
+    store = ConfigStore.instance()
+    monkeypatch.setattr(store, "repo", copy.deepcopy(store.repo))
     with Composer() as composer:
         assert (
             composer.config(composer.parse(["env=Fresh", "env.max_episode_steps=7"])).env.max_episode_steps
             == 7
         )
         assert choice_description("env", "Fresh") == "Registered, and nothing else."
+
+
+# -- lists of choices --------------------------------------------------------------------------------------
+
+
+def listed(composer: Composer, group: str) -> str:
+    return list_text(group, composer.choices(group), composer.family)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_list_has_a_line_for_each_choice_that_says_something(composer: Composer, group: str) -> None:
+    lines = [line for line in listed(composer, group).splitlines() if "=" in line.partition(" ")[0]]
+    assert sorted(line.split()[0] for line in lines) == [
+        f"{group}={name}" for name in composer.choices(group)
+    ]
+    assert all(len(line.split()) > 3 for line in lines)
+
+
+def test_environments_stand_on_the_shelves_of_their_families(composer: Composer) -> None:
+    shelves = {
+        text.splitlines()[0]: [line.split()[0] for line in text.splitlines()[1:]]
+        for text in listed(composer, "env").split("\n\n")
+    }
+    assert list(shelves) == [group.value for group in Shelf if group.value in shelves]
+    for name, family in FAMILIES.items():
+        assert f"env={name}" in shelves[family.shelf.value]
+    others = set(composer.choices("env")) - set(FAMILIES)
+    assert {f"env={name}" for name in others if composer.family(name) == "Gymnasium"} <= set(
+        shelves[Shelf.third_party.value]
+    )
+
+
+def test_settings_of_ones_own_stand_beside_their_family_and_broken_ones_spoil_no_list(tmp_path: Path) -> None:
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "Breeze.yaml").write_text(
+        "# @package _global_\n# A light wind.\ndefaults:\n  - /schema/env@env: Wind\n"
+    )
+    (tmp_path / "env" / "Broken.yaml").write_text(
+        "# @package _global_\n# No family.\ndefaults:\n  - /schema/env@env: Wnd\n"
+    )
+    with Composer(str(tmp_path)) as composer:
+        text = listed(composer, "env")
+    toys, others = (
+        next(part for part in text.split("\n\n") if part.startswith(group.value))
+        for group in (Shelf.toy, Shelf.third_party)
+    )
+    assert "env=Breeze" in toys and "env=Broken" in others
+
+
+@pytest.mark.parametrize("typed", ["AntDirr", "qqq"])
+def test_a_wrong_environment_gives_the_nearest_and_the_list(composer: Composer, typed: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        composer.config(composer.parse([f"env={typed}"]))
+    first, _, rest = str(caught.value).partition("\n\n")
+    assert first == f"env={typed} is not known." + (" Did you mean 'AntDir'?" if typed == "AntDirr" else "")
+    assert rest == listed(composer, "env")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from utils.statistics import Interval, interquartile_mean, iqm_band, iqm_interval
+from benchmarks.parts.curves import Interval, interquartile_mean, iqm_band, iqm_interval
 
 
 def test_the_interquartile_mean_is_the_mean_of_the_middle_half() -> None:
