@@ -171,6 +171,11 @@ class Rows:
         """[N] the last row of an episode."""
         return self.terminated | self.truncated
 
+    @property
+    def of_shard(self) -> list[NDArray[Any]]:
+        """The arrays that a shard writes, all others being the clock's or the manager's."""
+        return [*arrays_of(self.obs), self.reward, self.terminated, self.truncated, self.info]
+
     def part(self, start: int, stop: int) -> Rows:
         """Views of slots start..stop."""
         return self._map(lambda array: array[start:stop])

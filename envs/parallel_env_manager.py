@@ -24,11 +24,9 @@ from envs.manager.checks import (
     checked_action,
     checked_actions,
     checked_command,
-    checked_seed,
     checked_seeds,
     checked_slot,
     checked_starts,
-    checked_task,
     checked_tasks,
     chosen_slots,
 )
@@ -61,8 +59,7 @@ class Remote:
     """
 
     def __init__(self, manager: ParallelEnvManager, slot: int) -> None:
-        self._manager = manager
-        self._slot = slot
+        self._manager, self._slot = manager, slot
 
     def send(self, command: tuple[str, Any]) -> None:
         """Post one command to the slot."""
@@ -70,7 +67,10 @@ class Remote:
         name, payload = checked_command(command)
         # A remote shares the Stepper with `step`, so both may be used in turn.
         if name == "reset":
-            manager._stepper.post_starts({self._slot: manager._start(**payload)})
+            task, seed = payload.get("task"), payload.get("seed")
+            tasks = None if task is None else [task]
+            seeds = None if seed is None else [seed]
+            manager._stepper.post_starts(manager._starts([self._slot], tasks, seeds))
         else:
             action = checked_action(payload, manager.single_action_space)
             manager._stepper.post_step(self._slot, action)
@@ -126,7 +126,7 @@ class ParallelEnvManager:
         deterministic: bool = False,
         backend: BackendConfig | None = None,
     ) -> None:
-        # What there is: slots in blocks of one factory each, and where things stand in an observation.
+        # What there is: slots in blocks of one factory each.
         blocks, self._families = blocks_of(families, num_envs)
         self.num_envs = blocks[-1].stop
         with_flag = episodes_per_trial > 1 if new_episode_flag is None else new_episode_flag
@@ -267,16 +267,8 @@ class ParallelEnvManager:
         slots: Sequence[int] | None = None,
     ) -> Rows:
         """Start a trial in these slots (default: all), each of its own task and seed (default: drawn)."""
-        # All that was given is checked before anything is drawn, so that a refused call changes nothing.
         order = chosen_slots(slots, self.num_envs)
-        count = len(order)
-        given_tasks = checked_tasks(tasks, self.spec, count)
-        given_seeds = checked_seeds(seeds, count)
-        # What was left out is drawn, in the order of `slots`: all tasks in one draw, then the seeds.
-        vectors = given_tasks or self.sample_tasks(count)
-        each = zip(order.tolist(), vectors, given_seeds, strict=True)
-        starts = {slot: self._start(task, seed) for slot, task, seed in each}
-        self._stepper.post_starts(starts)
+        self._stepper.post_starts(self._starts(order.tolist(), tasks, seeds))
         self._stepper.collect(np.sort(order))
         return self.rows
 
@@ -322,17 +314,17 @@ class ParallelEnvManager:
         if self.dropped[slot]:
             raise TrialDroppedError(slot)
 
-    def _start(self, task: ArrayLike | None = None, seed: int | None = None) -> Start:
-        """A start of this task and seed; what is left out is drawn, once what was given has been checked."""
-        if task is not None:
-            task = checked_task(task, self.spec)
-        if seed is not None:
-            seed = checked_seed(seed)
-        if task is None:
-            task = checked_task(self.sample_tasks(1)[0], self.spec)
-        if seed is None:
-            seed = int(self._rng.integers(2**63))
-        return Start(task, seed)
+    def _starts(
+        self, slots: list[int], tasks: ArrayLike | None, seeds: Sequence[int] | None
+    ) -> dict[int, Start]:
+        """Starts of these tasks and seeds (None: drawn), by slot."""
+        # All that was given is checked before anything is drawn, so that a refused call changes nothing.
+        count = len(slots)
+        vectors, numbers = checked_tasks(tasks, self.spec, count), checked_seeds(seeds, count)
+        # What was left out is drawn, in the order of `slots`: all tasks in one draw, then the seeds.
+        vectors = vectors or checked_tasks(self.sample_tasks(count), self.spec, count)
+        numbers = numbers or [int(self._rng.integers(2**63)) for _ in slots]
+        return {slot: Start(task, seed) for slot, task, seed in zip(slots, vectors, numbers, strict=True)}
 
     # -- the end ---------------------------------------------------------------------------------------------
 

@@ -47,8 +47,7 @@ class TrialClock:
 
     def forget(self, slots: Slots) -> None:
         """The trials of these slots are over without an end."""
-        self.running[slots] = False
-        self._rows.valid[slots] = False
+        self.running[slots] = self._rows.valid[slots] = False
 
     def next_episode_seeds(self, slots: NDArray[np.int64]) -> NDArray[np.uint64]:
         """The seeds of the episodes that are about to start in these slots."""
@@ -60,8 +59,7 @@ class TrialClock:
         rows = self._rows
         self.episode[slots] += 1
         self.time[slots] = 0
-        rows.valid[slots] = True
-        rows.episode_start[slots] = True
+        rows.valid[slots] = rows.episode_start[slots] = True
         rows.trial_start[slots] = self.episode[slots] == 0
         rows.trial_end[slots] = False
 
@@ -72,8 +70,7 @@ class TrialClock:
         # Both flags at once would be ambiguous: an episode that ended by itself was not cut off.
         rows.truncated[slots] |= (self.time[slots] >= self.max_episode_steps) & ~rows.terminated[slots]
         rows.valid[slots] = True
-        rows.episode_start[slots] = False
-        rows.trial_start[slots] = False
+        rows.episode_start[slots] = rows.trial_start[slots] = False
         # A fall ends the episode, not the trial: that ends with its k-th episode only.
         last = rows.terminated[slots] | rows.truncated[slots]
         last &= self.episode[slots] == self.episodes_per_trial - 1

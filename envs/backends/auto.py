@@ -107,9 +107,8 @@ def _num_threads(costs: StepCosts, most_workers: int) -> int:
     """Choose the number of threads of the thread backend."""
     if costs.cpu < WAITS * costs.wall:
         return min(most_workers, MOST_THREADS)  # threads that wait need no core
-    if costs.threaded < WORTH * costs.wall:
-        return 1  # the family's own threads use the cores
-    return min(available_cores(), most_workers)
+    # The family's own threads may use the cores already.
+    return 1 if costs.threaded < WORTH * costs.wall else min(available_cores(), most_workers)
 
 
 def choice_from_costs(

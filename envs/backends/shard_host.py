@@ -79,8 +79,7 @@ class ShardHost:
         # A start row has no reward and ends nothing; the shard itself writes obs and info.
         rows = self._rows
         rows.reward[slots] = 0.0
-        rows.terminated[slots] = False
-        rows.truncated[slots] = False
+        rows.terminated[slots] = rows.truncated[slots] = False
         for start, shard, part in self._parts_of(slots):
             try:
                 shard.reset(slots[part] - start, tasks[part], seeds[part])

@@ -253,9 +253,7 @@ def _kind_of(value: Any) -> str:
     """What was returned instead, in a few words."""
     if isinstance(value, tuple):
         return f"{len(value)} values"
-    if value is None:
-        return "None"
-    return f"a {type(value).__name__}"
+    return "None" if value is None else f"a {type(value).__name__}"
 
 
 def _number(slot: int, name: str, value: Any) -> float:

@@ -46,10 +46,8 @@ class VariBadWrapper(gymnasium.Env[Any, Any]):
     ) -> None:
         if manager.num_envs != 1:
             raise ValueError(f"VariBadWrapper is the face of one slot; this manager has {manager.num_envs}.")
-        self._manager = manager
-        self._boundary = boundary
+        self._manager, self._boundary, self.render_mode = manager, boundary, render_mode
         self._running = False
-        self.render_mode = render_mode
         self.observation_space = manager.single_observation_space
         self.action_space = manager.single_action_space
 
@@ -68,7 +66,7 @@ class VariBadWrapper(gymnasium.Env[Any, Any]):
             task = self._manager.sample_tasks(1, rng=self.np_random)[0]
         self._manager.reset([task], seeds=[int(self.np_random.integers(2**63))])
         self._arrived(trial_end=False)
-        return self._obs(), self._info()
+        return self._obs(), self._manager.info_of(0)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One step of the inner episode; after its last row, the start of the next (the action is ignored).
@@ -83,7 +81,7 @@ class VariBadWrapper(gymnasium.Env[Any, Any]):
         # The rows are live buffers: everything is read before the next step overwrites it.
         reward = float(rows.reward[0])
         terminated, truncated = bool(rows.terminated[0]), bool(rows.truncated[0])
-        obs, info = self._obs(), self._info()
+        obs, info = self._obs(), self._manager.info_of(0)
         # The legacy boundary takes the ignored step to the next start row by itself, and hides that row.
         if self._boundary is Boundary.legacy and (terminated or truncated) and not trial_end:
             self._manager.step(np.asarray(action)[None])
@@ -108,6 +106,3 @@ class VariBadWrapper(gymnasium.Env[Any, Any]):
 
     def _obs(self) -> Any:
         return map_obs(lambda part: part[0].copy(), self._manager.rows.obs)
-
-    def _info(self) -> dict[str, Any]:
-        return self._manager.info_of(0)

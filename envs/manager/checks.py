@@ -152,9 +152,7 @@ def checked_task(task: Any, spec: EnvSpec) -> NDArray[np.float64]:
 
 def checked_tasks(tasks: ArrayLike | None, spec: EnvSpec, count: int) -> list[NDArray[np.float64]]:
     """The tasks of a reset, one for each of its `count` slots; none if they are to be drawn."""
-    if tasks is None:
-        return []
-    return [checked_task(task, spec) for task in as_list(tasks, "tasks", count)]
+    return [] if tasks is None else [checked_task(task, spec) for task in as_list(tasks, "tasks", count)]
 
 
 def checked_seed(seed: Any) -> int:
@@ -166,11 +164,9 @@ def checked_seed(seed: Any) -> int:
     return number
 
 
-def checked_seeds(seeds: Sequence[int] | None, count: int) -> list[int] | list[None]:
-    """The seeds of a reset, one for each of its `count` slots; each None if they are to be drawn."""
-    if seeds is None:
-        return [None] * count
-    return [checked_seed(seed) for seed in as_list(seeds, "seeds", count)]
+def checked_seeds(seeds: Sequence[int] | None, count: int) -> list[int]:
+    """The seeds of a reset, one for each of its `count` slots; none if they are to be drawn."""
+    return [] if seeds is None else [checked_seed(seed) for seed in as_list(seeds, "seeds", count)]
 
 
 def checked_starts(starts: Mapping[int, Start], spec: EnvSpec, num_envs: int) -> dict[int, Start]:

@@ -29,11 +29,9 @@ class TrialHistory:
         self._was_reset = np.zeros((num_slots, longest), np.bool_)
         self._actions = np.zeros((num_slots, longest, *commands.action.shape[1:]), commands.action.dtype)
         # What came back, now and in a re-run.
-        self._shown = Digest(layout, rows)
-        self._reshown = Digest(layout, rows)
+        self._shown, self.reshown = Digest(layout, rows), Digest(layout, rows)
         # The live rows of a slot may hold anything after a fault, so its last good row is copied.
-        self._live = _arrays_of_environments(rows)
-        self._last = _arrays_of_environments(rows.copy())
+        self._live, self._last = rows.of_shard, rows.copy().of_shard
 
     # -- recording -------------------------------------------------------------------------------------------
 
@@ -61,17 +59,9 @@ class TrialHistory:
         """The command at this position of these slots' trials: whether it was a reset, and its action."""
         return self._was_reset[slots, position], self._actions[slots, position]
 
-    def begin_rerun(self, slots: NDArray[np.int64]) -> None:
-        """The trials of these slots are about to be re-run from their first row."""
-        self._reshown.begin(slots)
-
-    def rerun_arrived(self, slots: NDArray[np.int64]) -> None:
-        """Take in the rows of a re-run, which have just arrived."""
-        self._reshown.add(slots)
-
     def rerun_is_the_same(self, slot: int) -> bool:
         """Whether all rows of the re-run are those that the trial has shown before."""
-        return bool(self._shown.value[slot] == self._reshown.value[slot])
+        return bool(self._shown.value[slot] == self.reshown.value[slot])
 
     def show_last_row(self, slot: int) -> None:
         """Put the last row of the trial back into the live rows, as it was delivered."""
@@ -118,8 +108,3 @@ class Digest:
 
 # An odd multiplier, so that the order of rows matters (Knuth, TAOCP 2, 3.3.4).
 _STEP = np.uint64(6364136223846793005)
-
-
-def _arrays_of_environments(rows: Rows) -> list[NDArray[np.generic]]:
-    """The arrays of rows that environments write; clock and manager write the others."""
-    return [rows.terminated, rows.truncated, rows.reward, rows.info, *arrays_of(rows.obs)]

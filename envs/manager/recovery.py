@@ -8,7 +8,7 @@ How a fault in a worker leaves the data unchanged, step by step:
 4. Each of them plays its trial again: the same task, seeds and actions, row after row (`_replay`).
 5. The digest of these rows is compared with that of the rows of before; if they are the same, the slot is
    exactly where it was (`_compare`). If not, its trial is given up, never stitched together.
-6. The command that was pending at the fault is posted again (`_post_again`), and the `wait` of the Stepper
+6. The command that was pending at the fault is posted again (`recover`), and the `wait` of the Stepper
    goes on as if nothing had happened.
 """
 
@@ -173,8 +173,11 @@ class Recovery:
                 faults = self._replay(slots)
             if not faults:
                 break
-        # All are back. What was pending when the fault came is sent again, to the new environments.
-        self._post_again(slots)
+        # All are back. What was pending when the fault came is sent again, to the new environments:
+        # `_commands` holds it unchanged.
+        again = slots[self._pending[slots]]
+        if len(again):
+            self._backend.post(again, self._commands)
         # It went well, so it is a warning for the log only; an error would have carried these reports itself.
         for report in reports:
             _log.warning("%s\nBuilt anew in %.0f ms.", report, 1000 * (self._now() - began))
@@ -227,11 +230,11 @@ class Recovery:
         history, rerun, clock = self._history, self._rerun, self._clock
         assert history is not None, "without a history every fault has raised an error before"
         # Only running trials have a past to repeat. A command that is pending has shown no row yet, so it is
-        # not part of that past: `_post_again` sends it.
+        # not part of that past: `recover` sends it.
         slots = slots[clock.running[slots]]
         past = history.length[slots] - self._pending[slots]
         episode = np.full(len(self._pending), -1)
-        history.begin_rerun(slots)
+        history.reshown.begin(slots)
         # All lost slots go through their pasts side by side, from row 0; the shorter ones are done earlier.
         for position in range(int(past.max(initial=0))):
             current = slots[past > position]
@@ -248,7 +251,7 @@ class Recovery:
             _, faults = self._backend.wait(current, self._config.call_timeout_s)
             if faults:
                 return faults
-            history.rerun_arrived(current)
+            history.reshown.add(current)
         self._compare(slots[past > 0], history)
         return []
 
@@ -283,12 +286,6 @@ class Recovery:
                 self._clock.forget(np.array([slot]))
                 self.dropped[slot] = True
                 self.counts.dropped[tuple(self._rows.task[slot].tolist())] += 1
-
-    def _post_again(self, slots: NDArray[np.int64]) -> None:
-        """Send the commands that are still pending in these slots; `_commands` holds them unchanged."""
-        again = slots[self._pending[slots]]
-        if len(again):
-            self._backend.post(again, self._commands)
 
     # -- faults as text --------------------------------------------------------------------------------------
 

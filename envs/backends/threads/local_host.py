@@ -14,14 +14,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import Block, Commands, Fault, fault_of_error
 from envs.backends.shard_host import ShardHost
-from envs.base import Rows, Slots, arrays_of
+from envs.base import Rows, Slots
 from envs.layout import Layout
 
 EVERYTHING = slice(None)
@@ -49,8 +49,8 @@ class PrivateRows:
         self.layout = Layout(layout.spec)
         self.rows = self.layout.allocate(stop - start)
         self.commands = Commands.empty(self.rows)
-        public_arrays = _written_arrays(layout.part(public, start, stop))
-        private_arrays = _written_arrays(self.layout.part(self.rows, 0, stop - start))
+        public_arrays = layout.part(public, start, stop).of_shard
+        private_arrays = self.layout.part(self.rows, 0, stop - start).of_shard
         self._copies = list(zip(public_arrays, private_arrays, strict=True))
 
     def load(self, slots: NDArray[np.int64], commands: Commands) -> None:
@@ -77,11 +77,6 @@ class PrivateRows:
         if len(slots) == self.stop - self.start:
             return EVERYTHING, slice(self.start, self.stop)
         return slots - self.start, slots
-
-
-def _written_arrays(rows: Rows) -> list[NDArray[Any]]:
-    """Return the arrays that a shard writes, of rows as `Layout.part` cuts them."""
-    return [*arrays_of(rows.obs), rows.reward, rows.terminated, rows.truncated, rows.info]
 
 
 class LocalHost:

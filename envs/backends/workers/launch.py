@@ -115,10 +115,8 @@ def _check_limit(
     if sets == 2:
         workers += f" to train and {num_workers} to evaluate"
     fewer = (allowed - used_now) // each
-    if fewer >= 1:
-        instead = f"use fewer workers (num_parallel_workers={fewer})"
-    else:
-        instead = "step in this process (backend=serial)"
+    fewer_workers = f"use fewer workers (num_parallel_workers={fewer})"
+    instead = fewer_workers if fewer >= 1 else "step in this process (backend=serial)"
     raise BackendError(
         f"{workers} need {needed} {what}, but only {allowed} are allowed: "
         f"run `ulimit {flag} {needed}` before, or {instead}."

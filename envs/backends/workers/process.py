@@ -117,11 +117,6 @@ class ProcessBackend(Backend):
         unit = "worker processes" if count > 1 else "worker process"
         return f"{count} {unit} ({self._method})"
 
-    @property
-    def stale_answers(self) -> int:
-        """The number of answers that came too late or twice, and were dropped."""
-        return sum(worker.stale for worker in self._workers)
-
     def processes(self) -> dict[int, tuple[int, ...]]:
         return {
             worker.pid: worker.slots

@@ -39,22 +39,16 @@ class SegmentRoutes:
         ]
         self._edges = np.array([segment.start for segment in segments] + [segments[-1].stop])
         # Nearly every round posts all slots, or all slots of one group: their parts are computed once.
-        self._usual_rounds: dict[tuple[int, int], Sequence[PostedPart]] = {}
+        spans = {(0, segments[-1].stop)}
         for group in {segment.group for segment in segments}:
             own = [segment for segment in segments if segment.group == group]
-            self._add_usual_round(own[0].start, own[-1].stop)
-        self._add_usual_round(0, segments[-1].stop)
-
-    def _add_usual_round(self, start: int, stop: int) -> None:
-        self._usual_rounds[start, stop] = self._cut(np.arange(start, stop))
+            spans.add((own[0].start, own[-1].stop))
+        self._usual_rounds = {span: self._cut(np.arange(*span)) for span in spans}
 
     def parts_of(self, slots: NDArray[np.int64], index: Slots) -> Sequence[PostedPart]:
         """Return the parts of these sorted slots; `index` is `slots` or the slice that equals them."""
-        if isinstance(index, slice):
-            usual = self._usual_rounds.get((index.start, index.stop))
-            if usual is not None:
-                return usual
-        return self._cut(slots)
+        usual = self._usual_rounds.get((index.start, index.stop)) if isinstance(index, slice) else None
+        return usual or self._cut(slots)
 
     def _cut(self, slots: NDArray[np.int64]) -> Sequence[PostedPart]:
         # Where each segment begins and ends among the posted slots, which are sorted as the segments are.

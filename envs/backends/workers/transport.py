@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from envs.backends.base import BackendError, Block
 from envs.backends.workers.messages import MalformedMessage
-from envs.base import Rows, Slots, arrays_of
+from envs.base import Rows, Slots
 from envs.layout import Layout
 
 # The bytes of a cache line: no two arrays share one.
@@ -127,14 +127,7 @@ class SentRows(RowTransport):
     def __init__(self, layout: Layout, num_slots: int, descriptor: int | None = None) -> None:
         self.rows = layout.allocate(num_slots)
         # Only what a shard writes travels; the manager writes the rest into the trainer's rows.
-        family_rows = layout.part(self.rows, 0, num_slots)
-        self._arrays = [
-            *arrays_of(family_rows.obs),
-            family_rows.reward,
-            family_rows.terminated,
-            family_rows.truncated,
-            family_rows.info,
-        ]
+        self._arrays = layout.part(self.rows, 0, num_slots).of_shard
         self._published: NDArray[Any] = self.rows.prev_action
         self.action_bytes = _bytes_per_slot(self._published)
         self._sizes = [_bytes_per_slot(array) for array in self._arrays]

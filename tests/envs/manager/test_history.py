@@ -90,10 +90,10 @@ def test_a_rerun_is_the_same_only_if_all_its_rows_are() -> None:
     rows = Layout(CountingFamily().spec).allocate(3)
     history = TrialHistory(Layout(CountingFamily().spec), rows, Commands.empty(rows), longest=4)
     history.begin(ALL)
-    history.begin_rerun(ALL)
+    history.reshown.begin(ALL)
     for reward in (1.0, 2.0):
         rows.reward[:] = reward
         history.arrived(ALL)
         rows.reward[1] += 0.5 if reward == 1.0 else 0.0
-        history.rerun_arrived(ALL)
+        history.reshown.add(ALL)
     assert [history.rerun_is_the_same(slot) for slot in range(3)] == [True, False, True]
