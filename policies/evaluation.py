@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from envs.base import EnvSpec, Split, TaskFamily
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.agent import Agent
-from policies.collection.actors import Actor, AgentActor
-from policies.collection.plans import WavePlan
-from policies.collection.wave import WaveResult, run_wave
+from policies.collection.actors import AgentActor
+from policies.collection.wave import WavePlan, WaveResult, run_wave
 from policies.run.config import Config
-from policies.run.progress import by_episode
+from policies.run.progress import Counters, by_episode
 from utils.seeding import Phase, Purpose, generator
 
 _log = logging.getLogger(__name__)
@@ -77,9 +76,7 @@ class TaskLists:
 
 def held_out_name(spec: EnvSpec) -> str:
     """The name of the test list: held-out only where no test task can be a training task."""
-    if spec.split is Split.disjoint:
-        return "held_out"
-    return "in_distribution"
+    return "held_out" if spec.split is Split.disjoint else "in_distribution"
 
 
 def evaluate_agent(
@@ -92,43 +89,47 @@ def evaluate_agent(
 ) -> dict[str, float]:
     """Mean return (and success) by episode index on every list, as metrics `eval/<list>/...`."""
     metrics: dict[str, float] = {}
-    options, spec = config.evaluation, manager.spec
-
     # The agent acts without noise, and once more with it where the config asks for that.
-    for suffix in ("", "_stochastic")[: 1 + options.stochastic]:
+    for suffix in ("", "_stochastic")[: 1 + config.evaluation.stochastic]:
         actor = AgentActor(agent, device, deterministic=not suffix)
         for name, listed in tasks.evaluation.items():
-            result = evaluate_list(
-                manager,
-                actor,
-                listed,
-                seed=config.seed,
-                trials_per_task=options.trials_per_task,
-                tick=tick,
-            )
-            metrics |= _list_metrics(f"eval/{name}{suffix}", result, spec)
+            # Every task is played so many times. Trials are keyed as in training, in a phase of their own, so
+            # each evaluation of a run meets the same episodes.
+            repeated = np.repeat(listed, config.evaluation.trials_per_task, axis=0)
+            plan = WavePlan.of_tasks(config.seed, Phase.EVALUATE, 0, repeated)
+            result = run_wave(manager, actor, plan, tick=tick)
+            metrics |= _list_metrics(f"eval/{name}{suffix}", result, repeated, manager.spec)
     return metrics
 
 
-def write_evaluation(run_dir: Path, facts: Mapping[str, int], metrics: Mapping[str, float]) -> None:
-    """Write an evaluation into the run folder; where that fails a warning says so."""
-    known = {
-        name: value if math.isfinite(value) else None for name, value in metrics.items()
-    }  # no NaN in JSON
-    try:
-        (run_dir / "evaluation.json").write_text(json.dumps({**facts, **known}, indent=1) + "\n")
-    except OSError as error:
-        _log.warning("The evaluation is shown here only: %s.", error)
+def _list_metrics(
+    key: str, result: WaveResult, tasks: NDArray[np.float64], spec: EnvSpec
+) -> dict[str, float]:
+    """The means over one list by episode index, `<key>/return_episode_1` and so on; success where known.
 
-
-def _list_metrics(key: str, result: WaveResult, spec: EnvSpec) -> dict[str, float]:
-    """The means over one list by episode index, `<key>/return_episode_1` and so on; success where known."""
+    Where a trial was given up after a fault its returns are NaN, and so is every mean over them: a mean over
+    the tasks that happened to survive would be another quantity under the same name.
+    """
+    if result.dropped.any():
+        counts = Counter(tuple(task) for task in tasks[result.dropped].tolist())
+        _log.warning("No mean over this list: trials were given up after faults, by task: %s.", dict(counts))
     metrics = by_episode(f"{key}/return", result.returns.mean(0))
     if spec.success:
         # A trial that was given up has neither succeeded nor failed.
         successes = np.where(result.dropped[:, None], np.nan, result.successes)
         metrics |= by_episode(f"{key}/success", successes.mean(0))
     return metrics
+
+
+def write_evaluation(run_dir: Path, counters: Counters, metrics: Mapping[str, float]) -> None:
+    """Write an evaluation into the run folder; where that fails a warning says so."""
+    facts = {"env_steps": counters.env_steps, "updates": counters.updates}
+    # JSON has no NaN.
+    known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    try:
+        (run_dir / "evaluation.json").write_text(json.dumps(facts | known, indent=1) + "\n")
+    except OSError as error:
+        _log.warning("The evaluation is shown here only: %s.", error)
 
 
 def curves_of(metrics: Mapping[str, Any]) -> dict[str, list[float]]:
@@ -161,26 +162,3 @@ def evaluation_table(metrics: Mapping[str, Any], spec: EnvSpec) -> str:
             keys = [f"eval/{name}/success_episode_{index}" for index in range(1, len(values) + 1)]
             lines.append(line(name, [metrics[key] for key in keys], "10.0%"))
     return "\n".join(lines)
-
-
-def evaluate_list(
-    manager: ParallelEnvManager,
-    actor: Actor,
-    tasks: NDArray[np.float64],
-    *,
-    seed: int,
-    trials_per_task: int = 1,
-    tick: Callable[[WaveResult], bool] = lambda _: False,
-) -> WaveResult:
-    """Play every task `trials_per_task` times.
-
-    Trials are keyed as in training, in a phase of their own, so each evaluation of a run meets the same
-    episodes. Where a trial was given up after a fault the returns are NaN, and so is every mean over them: a
-    mean over the tasks that happened to survive would be another quantity under the same name.
-    """
-    tasks = np.repeat(tasks, trials_per_task, axis=0)
-    result = run_wave(manager, actor, WavePlan.of_tasks(seed, Phase.EVALUATE, 0, tasks), tick=tick)
-    if result.dropped.any():
-        counts = Counter(tuple(task) for task in tasks[result.dropped].tolist())
-        _log.warning("No mean over this list: trials were given up after faults, by task: %s.", dict(counts))
-    return result

@@ -51,10 +51,8 @@ class Learner:
         family: TaskFamily | None = None,
     ) -> None:
         """`family` is the one that validation has built and checked; without it, both happen here."""
-        if family is None:
-            family = check_family(config, learns=learns)
-        self.learns = learns
-        self.watch = Stopwatch()
+        family = family or check_family(config, learns=learns)
+        self.learns, self.watch = learns, Stopwatch()
         self._use(RunContext.of(config, family, prepare_torch(config), run_dir))
 
         # What learns: the agent, its algorithm and the buffer.
@@ -159,19 +157,22 @@ class Learner:
         Without a `parallel_env` they are collected sequentially, through the same code.
         """
         env = self.train_env if parallel_env is None else parallel_env
-        return self.collect(env, num_rollouts, random=random_actions).env_steps
+        return self.collect_wave(num_rollouts, env=env, random=random_actions).env_steps
 
-    def collect_wave(self, most: int, budget: int | None = None, *, random: bool = False) -> WaveResult:
-        """Collect a wave in the environment that training uses."""
-        return self.collect(self.environments.training, most, budget, random=random)
-
-    def collect(
-        self, env: ParallelEnvManager, most: int, budget: int | None = None, *, random: bool = False
+    def collect_wave(
+        self,
+        most: int,
+        budget: int | None = None,
+        *,
+        env: ParallelEnvManager | None = None,
+        random: bool = False,
     ) -> WaveResult:
-        """Collect at most so many trials in `env`, and account for them.
+        """Collect at most so many trials, and account for them.
 
-        None is started once `budget` env steps have been taken. With `random` the actions are random.
+        None is started once `budget` env steps have been taken. Without an `env` it is the one that training
+        uses. With `random` the actions are random.
         """
+        env = self.environments.training if env is None else env
         first, parts = self.buffer.num_added, self.parts
         collector = LocalCollector(
             self.context, self.progress, env, parts.agent, parts.buffer, self.watch, self.tick, random
@@ -201,8 +202,7 @@ class Learner:
         """Evaluate, write the metrics into the run folder, and return a table of them."""
         metrics = self.evaluate()
         if self.run_dir is not None:
-            facts = {"env_steps": self.counters.env_steps, "updates": self.counters.updates}
-            write_evaluation(self.run_dir, facts, metrics)
+            write_evaluation(self.run_dir, self.counters, metrics)
         return evaluation_table(metrics, self.family.spec)
 
     def film(self) -> list[Path]:
@@ -254,7 +254,7 @@ class Learner:
         if self._checkpoints is None or self.run_dir is None:
             return
         if not (self.run_dir / RECORD).exists():  # a script that trains by hand may go on by a command
-            save_settings(self.context)
+            save_settings(self.context, self.run_dir)
         self.watch.lap("other")
         facts = {} if self._record is None else self._record.facts()
         self._checkpoints.save(facts, last=last)
@@ -262,9 +262,7 @@ class Learner:
 
     def load(self) -> None:
         """Go on from the newest good checkpoint of the run folder."""
-        facts = None
-        if self._checkpoints is not None:
-            facts = self._checkpoints.load()
+        facts = self._checkpoints.load() if self._checkpoints is not None else None
         if facts is None:
             raise CheckpointError(f"There is no checkpoint to load in {self.run_dir}.")
         self._resumed = facts

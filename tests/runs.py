@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def state_of(learner: Learner) -> dict[str, str]:
         "algorithm": digest(learner.algorithm.state_dict()),
         "replay": digest(stored_rows(learner)),
         "sampling": digest(learner._sampling.bit_generator.state),
-        "counters": digest(learner.counters.state_dict()),
+        "counters": digest(asdict(learner.counters)),
     }
 
 

@@ -24,8 +24,7 @@ from envs.backends.base import BackendConfig
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.agent import Agent
 from policies.collection.actors import AgentActor
-from policies.collection.plans import WavePlan
-from policies.collection.wave import run_wave
+from policies.collection.wave import WavePlan, run_wave
 from utils.machine import available_cores
 from utils.seeding import Phase
 

@@ -22,8 +22,7 @@ from envs.layout import Layout
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.agent import Agent
 from policies.collection.actors import AgentActor
-from policies.collection.plans import WavePlan
-from policies.collection.wave import WaveInterrupted, WaveResult, run_wave
+from policies.collection.wave import WaveInterrupted, WavePlan, WaveResult, run_wave
 from utils.machine import available_cores
 from utils.seeding import Phase
 from utils.stopwatch import Stopwatch

@@ -10,8 +10,7 @@ from buffers.replay import Replay
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from policies.agents.agent import Agent
 from policies.collection.actors import Actor, AgentActor, RandomActor, ShadowMemory
-from policies.collection.plans import WavePlan
-from policies.collection.wave import WaveResult, run_wave
+from policies.collection.wave import WavePlan, WaveResult, run_wave
 from policies.run.context import LearningParts, RunContext
 from policies.run.progress import RunProgress
 from utils.seeding import Phase
@@ -75,9 +74,7 @@ class LocalCollector:
             return agent
         random = RandomActor(self.env.single_action_space)
         # Windows that start from stored states need them in the random pool, too.
-        if self.sink.state_every:
-            return ShadowMemory(random, reads=agent)
-        return random
+        return ShadowMemory(random, reads=agent) if self.sink.state_every else random
 
 
 def account_for(

@@ -27,8 +27,47 @@ from numpy.typing import NDArray
 from envs.base import Rows
 from envs.parallel_env_manager import ParallelEnvManager, SlotGroup, Start
 from policies.collection.actors import Actor
-from policies.collection.plans import WavePlan
+from utils.seeding import Phase, Purpose, generator, trial_seed
 from utils.stopwatch import Stopwatch
+
+
+@dataclass(frozen=True)
+class WavePlan:
+    """At most `most` trials, numbered from `first` on.
+
+    A trial is known by (root, phase, number) alone: its task, the seed of its environment and the noise of
+    its actions follow from them. So a trial is the same whichever slot plays it, and whatever is played
+    beside it.
+    """
+
+    # The seed of the run.
+    root: int
+    phase: Phase
+    # The number of the first trial.
+    first: int
+    # The most trials that may be started.
+    most: int
+    # [task_dim] the task of a trial, by its number. It is asked for when the trial starts.
+    task: Callable[[int], NDArray[np.float64]]
+    # Once the wave has taken so many env steps, it starts no further trial; None: it starts all of them.
+    budget: int | None = None
+
+    @classmethod
+    def of_tasks(cls, root: int, phase: Phase, first: int, tasks: NDArray[np.float64]) -> WavePlan:
+        """A plan that plays each of these tasks [n, task_dim] once, in their order."""
+        # The number of a trial keys its randomness; its place in the list is counted from the first.
+        return cls(root, phase, first, len(tasks), lambda number: tasks[number - first])
+
+    def start(self, index: int) -> Start:
+        """The task and the seed of the wave's trial `index`, counted from 0."""
+        # Three streams belong to a trial: its task, its environment and its actions. None of them moves when
+        # another one draws more or less.
+        number = self.first + index
+        return Start(self.task(number), trial_seed(self.root, self.phase, number))
+
+    def action_rng(self, index: int) -> np.random.Generator:
+        """The stream from which the action noise of the wave's trial `index` is drawn."""
+        return generator(self.root, self.phase, Purpose.ACTION, self.first + index)
 
 
 @dataclass
@@ -78,7 +117,6 @@ class Sink(Protocol):
 
     def reserve(self, n: int) -> None:
         """A wave of at most n trials begins."""
-        ...
 
     def write(
         self,
@@ -93,7 +131,6 @@ class Sink(Protocol):
 
         `rows`, `actions` and `extras` are those of all slots.
         """
-        ...
 
     def write_states(
         self, trials: NDArray[np.int64], times: NDArray[np.int64], state: Mapping[str, NDArray[Any]]
@@ -103,11 +140,9 @@ class Sink(Protocol):
 
     def commit(self, lengths: NDArray[np.int64]) -> None:
         """All trials that were started have ended, with so many rows each; 0 where one was given up."""
-        ...
 
     def discard(self, started: int) -> None:
         """The wave was interrupted after so many of its trials had been started."""
-        ...
 
 
 def run_wave(
@@ -128,7 +163,8 @@ def run_wave(
         sink.reserve(plan.most)
 
     # The first trials start, one in each slot, as far as there are trials.
-    playing = wave.begin()
+    manager.abandon()  # an interrupted wave may have left trials in the slots
+    playing = [run for run in wave.runs if run.begin()]
     watch.lap("env")
 
     # A round: the groups of slots take turns. While one group is acted for, the others step.
@@ -164,12 +200,7 @@ class _Wave:
         self.result = WaveResult.empty(plan.most, manager.episodes_per_trial)
 
         # Each group has its own hidden states, and acts in batches of its own size.
-        self._runs = [_GroupRun(self, manager, group) for group in manager.groups]
-
-    def begin(self) -> list[_GroupRun]:
-        """Start the first trials; the groups that have one."""
-        self._manager.abandon()  # an interrupted wave may have left trials in the slots
-        return [run for run in self._runs if run.begin()]
+        self.runs = [_GroupRun(self, manager, group) for group in manager.groups]
 
     def take(self, most: int) -> Iterator[tuple[int, Start, NDArray[Any]]]:
         """The next trials, at most so many: index in the wave, start, and the noise of all its rows."""

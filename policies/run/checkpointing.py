@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ class RunCheckpoints:
             "num_added": buffer.num_added,
             "device": self._device,
             "segments": segments,
-            "counters": counters.state_dict(),
+            "counters": asdict(counters),
         }
         # 3. The store writes all of it or nothing. Segments that are on the disk are not written again.
         try:
@@ -120,7 +121,7 @@ class RunCheckpoints:
         if checkpoint is None:
             return None
         facts, tensors, progress = checkpoint.facts, checkpoint.tensors, self._progress
-        counters = Counters.from_state_dict(facts["counters"])
+        counters = Counters(**facts["counters"])
         if self._agent_only:
             self._parts.agent.load_state_dict(tensors["algorithm"]["agent"])
             progress.counters = counters

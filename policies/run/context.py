@@ -20,7 +20,7 @@ from policies.evaluation import TaskLists
 from policies.memory import MEMORIES
 from policies.run.checks import fitted_memory
 from policies.run.config import Config
-from policies.run.hardware import copies_to_device, sequential_backend
+from policies.run.hardware import copies_to_device
 from policies.run.sizes import RunSizes, needs_of, row_layout
 from utils.seeding import Phase, generator
 
@@ -78,11 +78,10 @@ class LearningParts:
         algorithm = kind(config.algorithm, agent, seed=noise_seed)
 
         # On-policy, the buffer holds one wave; off-policy, as many trials as fit.
-        shape, device_copied = dict(context.sizes.buffer_shape), False
-        if learns:
-            device_copied = copies_to_device(config, context.sizes, device)
-        else:
+        shape = dict(context.sizes.buffer_shape)
+        if not learns:
             shape["capacity_trials"] = 1
+        device_copied = learns and copies_to_device(config, context.sizes, device)
         buffer_kind = RolloutBuffer if context.needs.on_policy else Replay
         return cls(agent, algorithm, buffer_kind(**shape, device=device, device_copied=device_copied))
 
@@ -103,7 +102,10 @@ class RunEnvironments:
         # A run with a single worker has this environment alone; `backend=process` then puts it into one.
         backend = self._backend
         if self.num_workers > 1:
-            backend = sequential_backend(self._context.config.backend)
+            # The parallel backend's settings, as far as they mean anything for this environment.
+            backend = replace(
+                self._context.config.backend, name="serial", min_ready=None, max_worker_memory=None
+            )
         return self._manager(backend, 1)
 
     @cached_property

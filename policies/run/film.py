@@ -16,8 +16,7 @@ from envs.base import Rows
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from policies.agents.agent import Agent
 from policies.collection.actors import AgentActor
-from policies.collection.plans import WavePlan
-from policies.collection.wave import Sink, WaveInterrupted, run_wave
+from policies.collection.wave import Sink, WaveInterrupted, WavePlan, run_wave
 from policies.evaluation import held_out_name
 from policies.run.context import RunContext
 from utils.options import OptionError

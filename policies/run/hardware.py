@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 import numpy as np
 import torch
 
 from buffers.replay import Replay
 from envs.backends.auto import BackendChoice, choose_backend
-from envs.backends.base import BackendConfig
 from envs.base import TaskFamily, map_obs
 from policies.agents.agent import Agent
 from policies.agents.base import PolicyRows
@@ -42,9 +40,7 @@ def prepare_torch(config: Config) -> str:
         return config.device.value
     if torch.cuda.is_available():
         return "cuda"
-    if torch.backends.mps.is_available():
-        return "mps"
-    return "cpu"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def pick_backend(config: Config, family: TaskFamily, agent: Agent, device: str) -> BackendChoice:
@@ -70,11 +66,6 @@ def pick_backend(config: Config, family: TaskFamily, agent: Agent, device: str) 
         num_groups=config.num_groups,
         act=act,
     )
-
-
-def sequential_backend(config: BackendConfig) -> BackendConfig:
-    """The settings of a parallel backend as far as they mean anything for the sequential environment."""
-    return replace(config, name="serial", min_ready=None, max_worker_memory=None)
 
 
 def most_workers(config: Config) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -27,7 +26,10 @@ class Stage(StrEnum):
 
 @dataclass
 class Counters:
-    """Everything that decides what a run does next, apart from tensors and the buffer."""
+    """Everything that decides what a run does next, apart from tensors and the buffer.
+
+    All of it is plain data, which a checkpoint holds as JSON; floats survive that exactly.
+    """
 
     stage: Stage = Stage.random_pool
     iteration: int = 0
@@ -52,6 +54,9 @@ class Counters:
     # [up to 100] env steps of an episode, on average over each of these trials.
     recent_lengths: list[float] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.stage = Stage(self.stage)  # a checkpoint is JSON, which knows it as a string
+
     def count(self, result: WaveResult, *, warmup: bool) -> None:
         """Add a wave; `warmup` says that it is the random pool."""
         # Trials that were given up count too: their numbers are taken, and their env steps were made.
@@ -70,15 +75,6 @@ class Counters:
     def mean_return_by_episode(self) -> list[float]:
         """[k] over the recent trials."""
         return np.mean(self.recent_returns, axis=0).tolist() if self.recent_returns else []
-
-    def state_dict(self) -> dict[str, Any]:
-        """Plain data; floats survive JSON exactly."""
-        return asdict(self)
-
-    @classmethod
-    def from_state_dict(cls, state: Mapping[str, Any]) -> Counters:
-        """The counters that `state_dict` has given."""
-        return cls(**{**state, "stage": Stage(state["stage"])})
 
 
 @dataclass

@@ -82,7 +82,8 @@ class RunRecord:
             self._console.message(note)
         if self._folder is not None:
             self._lock = RunLock(self._folder)
-            save_settings(self._context)  # only now: a refused resume must not change what the run records
+            # Only now: a refused resume must not change what the run records.
+            save_settings(self._context, self._folder)
             self._wandb = self._start_wandb(self._folder)
             self._logger = Logger(self._folder, self._wandb, resume_at=self._resumed.get("metrics_offset", 0))
         self._console.__enter__()
@@ -148,9 +149,8 @@ class RunRecord:
         first_step, first_update = self._begun_at
 
         # On-policy, how many updates there will be is not known before: a wave may take more env steps.
-        total_updates = 0
-        if not self._context.needs.on_policy:
-            total_updates = int(train.n_env_steps_total * train.updates_per_step)
+        planned = int(train.n_env_steps_total * train.updates_per_step)
+        total_updates = 0 if self._context.needs.on_policy else planned
 
         # The means are taken over the trials that started last; at the beginning there is none.
         mean_length = mean_return = 0.0
@@ -194,18 +194,15 @@ class RunRecord:
     def _measured(self) -> dict[str, float]:
         """The metrics that differ from machine to machine: times, faults and memory."""
         display, spent = self._display(), self._spent()
-        shares = {f"time/{name}": share for name, share in display.shares.items()}
-        rates = {
+        return {
+            **{f"time/{name}": share for name, share in display.shares.items()},
             "time/seconds": spent.pop("seconds"),
             "time/env_steps_per_s": display.env_steps_per_s,
             "time/updates_per_s": display.updates_per_s,
-        }
-        faults = {f"faults/{name}": count for name, count in spent.items() if count}
-        memory = {
+            **{f"faults/{name}": count for name, count in spent.items() if count},
             "time/memory_parent": display.memory_parent,
             "time/memory_workers": display.memory_workers,
         }
-        return shares | rates | faults | memory
 
     # -- at the end ------------------------------------------------------------------------------------------
 
@@ -227,10 +224,9 @@ class RunRecord:
         # The last evaluation, the picture, and the places of all that was written.
         if self._wandb is not None:
             self._wandb.summary({f"final/{name}": values for name, values in self._evaluation.items()})
-        lines = self._places(self._folder)
         if self._table:
-            lines.insert(0, self._table)
-        self._console.message("\n".join(lines))
+            self._console.message(self._table)
+        self._console.message("\n".join(self._places(self._folder)))
 
     def show_films(self, films: Sequence[Path]) -> None:
         """Show where the films are."""
@@ -255,24 +251,22 @@ class RunRecord:
         lines: list[str] = []
         if draw_curves(self._context, folder):
             lines.append(f"picture      {folder / PICTURE}")
-        lines.append(f"metrics      {folder / 'metrics.jsonl'}")
-        lines.append(f"checkpoints  {folder / 'checkpoints'}")
+        lines += [f"metrics      {folder / 'metrics.jsonl'}", f"checkpoints  {folder / 'checkpoints'}"]
         if self._wandb is not None and self._wandb.place:
             lines.append(f"W&B          {self._wandb.place}")
-        lines.append(f"resume       python main.py {shlex.quote(f'resume={folder}')}")
-        lines.append(f"evaluate     python main.py {shlex.quote(f'evaluate={folder}')}")
+        lines += [
+            f"{verb:<12} python main.py {shlex.quote(f'{verb}={folder}')}" for verb in ("resume", "evaluate")
+        ]
         if self._watch.seconds.get("checkpoint"):
             lines.append(f"checkpoints took {self._watch.shares()['checkpoint']:.1%} of the time")
         return lines
 
 
-def save_settings(context: RunContext) -> None:
+def save_settings(context: RunContext, folder: Path) -> None:
     """Write the files that make a folder that of a run: its config and its tasks."""
-    folder = context.run_dir
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        save(context.config, folder)
-        context.tasks.save(folder / TASKS)
+    folder.mkdir(parents=True, exist_ok=True)
+    save(context.config, folder)
+    context.tasks.save(folder / TASKS)
 
 
 def group_of(config: Config) -> str:
@@ -301,23 +295,15 @@ def draw_curves(context: RunContext, folder: Path) -> bool:
     # The file is the truth: a resumed run draws the lines of the processes before it, too.
     spec = context.family.spec
     name = held_out_name(spec)
-    steps: list[int] = []
-    values: list[list[float]] = []
-    for text in (folder / "metrics.jsonl").read_text().splitlines():
-        line = json.loads(text)
-        curve = curves_of(line).get(name)
-        if curve:
-            steps.append(line["env_steps"])
-            values.append(curve)
-    if not steps:
+    lines = [json.loads(text) for text in (folder / "metrics.jsonl").read_text().splitlines()]
+    points = [(line["env_steps"], curve) for line in lines if (curve := curves_of(line).get(name))]
+    if not points:
         return False
-    levels: dict[str, float | None] = {}
-    if spec.reference is not None:
-        levels = {"oracle": spec.reference.oracle, "random": spec.reference.random}
     draw_adaptation(
         folder / PICTURE,
-        curves={name.replace("_", "-"): (steps, values)},
-        **levels,
+        curves={name.replace("_", "-"): ([step for step, _ in points], [curve for _, curve in points])},
+        oracle=spec.reference and spec.reference.oracle,
+        random=spec.reference and spec.reference.random,
         title=f"{spec.name}: {context.config.agent.arch.name} agent",
     )
     return True

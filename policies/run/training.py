@@ -17,30 +17,24 @@ from utils.stopwatch import Stopwatch
 class TrainingActions(Protocol):
     """The actions that the loop puts into an order; the Learner offers them."""
 
-    def collect_wave(self, most: int, budget: int | None = None, *, random: bool = False) -> WaveResult:
-        """Collect a wave in the training environment, and account for it."""
-        ...
+    # Collect a wave in the training environment, and account for it.
+    def collect_wave(self, most: int, budget: int | None = None, *, random: bool = False) -> WaveResult: ...
 
-    def evaluate(self) -> dict[str, float]:
-        """The metrics of an evaluation."""
-        ...
+    # The metrics of an evaluation.
+    def evaluate(self) -> dict[str, float]: ...
 
-    def write_line(self, metrics: dict[str, Any]) -> None:
-        """Write a line of metrics."""
-        ...
+    # Write a line of metrics.
+    def write_line(self, metrics: dict[str, Any]) -> None: ...
 
-    def save(self) -> None:
-        """Write a checkpoint."""
-        ...
+    # Write a checkpoint.
+    def save(self) -> None: ...
 
-    def tick(self, wave: WaveResult | None = None) -> bool:
-        """Refresh the display; returns whether to stop."""
-        ...
+    # Refresh the display; returns whether to stop.
+    def tick(self, wave: WaveResult | None = None) -> bool: ...
 
+    # The signal that ends training, if one came.
     @property
-    def stop_signal(self) -> int | None:
-        """The signal that ends training, if one came."""
-        ...
+    def stop_signal(self) -> int | None: ...
 
 
 class TrainingLoop:

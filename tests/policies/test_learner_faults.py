@@ -69,7 +69,7 @@ def test_dropped_trials_are_counted_and_stay_out_of_replay_and_means(tmp_path: P
             return False
 
         learner.tick = killing  # pyright: ignore[reportAttributeAccessIssue]
-        result = learner.collect(env, 6)
+        result = learner.collect_wave(6, env=env)
         assert result.dropped.sum() == 1 == env.faults.dropped_trials
         assert learner.buffer.num_trials == 5 and learner.buffer.num_added == 6
         assert (

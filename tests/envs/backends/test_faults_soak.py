@@ -25,8 +25,7 @@ import envs.manager.recovery
 from envs.backends.base import BackendConfig
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.collection.actors import RandomActor
-from policies.collection.plans import WavePlan
-from policies.collection.wave import Sink, run_wave
+from policies.collection.wave import Sink, WavePlan, run_wave
 from tests.toys import CountingConfig, DelayedFamily
 from utils.seeding import Phase
 

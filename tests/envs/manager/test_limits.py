@@ -20,8 +20,7 @@ from envs.manager.limits import MEMORY_CHECK_S, MemoryLimit, OneThread
 from envs.manager.recovery import WorkerError
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.collection.actors import RandomActor
-from policies.collection.plans import WavePlan
-from policies.collection.wave import Sink, run_wave
+from policies.collection.wave import Sink, WavePlan, run_wave
 from tests.toys import ACTION_DIM, CountingConfig, CountingFamily, DelayedFamily
 from utils.seeding import Phase
 

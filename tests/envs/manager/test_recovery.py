@@ -14,8 +14,7 @@ from envs.backends.base import BackendConfig, OnFault
 from envs.base import Rows, Shard, SlotError, TaskFamily
 from envs.parallel_env_manager import EnvCrashLoopError, ParallelEnvManager, Start, WorkerError
 from policies.collection.actors import RandomActor
-from policies.collection.plans import WavePlan
-from policies.collection.wave import run_wave
+from policies.collection.wave import WavePlan, run_wave
 from tests.streams import stream_hash, trial_streams
 from tests.toys import ACTION_DIM, CountingFamily, CountingShard
 from tests.toys_faulty import FaultyFamily

@@ -17,8 +17,7 @@ from buffers.replay import Replay
 from policies.agents.base import Arch, Encoders, PolicyRows
 from policies.algorithms.off_policy_config import OffPolicyConfig, WindowStart
 from policies.collection.actors import RandomActor
-from policies.collection.plans import WavePlan
-from policies.collection.wave import run_wave
+from policies.collection.wave import WavePlan, run_wave
 from policies.learner import Learner
 from policies.memory import MEMORIES
 from policies.run.checks import check_family

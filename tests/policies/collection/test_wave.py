@@ -13,8 +13,7 @@ from buffers.replay import Replay
 from envs.base import ActionSpace
 from envs.parallel_env_manager import ParallelEnvManager, SlotGroup
 from policies.collection.actors import AgentActor, GroupActor, RandomActor
-from policies.collection.plans import WavePlan
-from policies.collection.wave import Sink, WaveInterrupted, run_wave
+from policies.collection.wave import Sink, WaveInterrupted, WavePlan, run_wave
 from policies.learner import Learner
 from policies.memory import MEMORIES
 from tests.runs import tiny_config
@@ -39,6 +38,16 @@ def plan_of(n: int, *, root: int = 0, first: int = 0) -> WavePlan:
 
 def tasks_of(n: int) -> NDArray[np.float64]:
     return np.random.default_rng(0).uniform(size=(n, 2))
+
+
+TASKS = tasks_of(4)
+
+
+def trial_key(plan: WavePlan, index: int) -> tuple[list[float], int, float]:
+    """The task, the seed and the first number of the action noise of a trial."""
+    start = plan.start(index)
+    assert start.seed is not None
+    return np.asarray(start.task).tolist(), start.seed, plan.action_rng(index).random()
 
 
 class Recorder(Sink):
@@ -274,3 +283,28 @@ def test_what_an_agent_says_of_its_rows_is_kept_with_them() -> None:
         batch.extras["log_prob"][batch.valid], expected[batch.valid], rtol=1e-4, atol=1e-3
     )
     assert batch.extras["log_prob"][batch.valid].unique().numel() > 10
+
+
+def test_a_list_is_played_in_its_order_whatever_its_first_number() -> None:
+    plan = WavePlan.of_tasks(0, Phase.TRAIN, 10, TASKS)
+    assert (plan.most, plan.budget) == (4, None)
+    assert [trial_key(plan, index)[0] for index in range(4)] == TASKS.tolist()
+
+
+def test_the_same_number_is_the_same_trial_in_any_plan() -> None:
+    early = WavePlan(0, Phase.TRAIN, 3, 5, lambda number: TASKS[number % 4])
+    late = WavePlan(0, Phase.TRAIN, 5, 1, lambda number: TASKS[number % 4], budget=7)
+    assert trial_key(early, 2) == trial_key(late, 0)
+
+
+def test_another_root_phase_or_number_is_another_trial() -> None:
+    plans = [
+        WavePlan.of_tasks(root, phase, first, TASKS)
+        for root, phase, first in (
+            (0, Phase.TRAIN, 0),
+            (1, Phase.TRAIN, 0),
+            (0, Phase.WARMUP, 0),
+            (0, Phase.TRAIN, 1),
+        )
+    ]
+    assert len({trial_key(plan, 0)[1:] for plan in plans}) == 4

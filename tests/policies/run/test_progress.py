@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 
@@ -20,7 +21,7 @@ def test_counters_survive_json_exactly() -> None:
     counters = Counters(update_credit=0.1 + 0.2)
     counters.count(wave(3, 1 / 3), warmup=True)
     counters.count(wave(2, 0.7), warmup=False)
-    again = Counters.from_state_dict(json.loads(json.dumps(counters.state_dict())))
+    again = Counters(**json.loads(json.dumps(asdict(counters))))
     assert again == counters
     assert (counters.env_steps, counters.episodes, counters.trials, counters.warmup_trials) == (50, 10, 2, 3)
 
