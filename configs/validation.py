@@ -22,11 +22,10 @@ from envs.parallel_env_manager import check_settings
 from policies.agents.base import Arch
 from policies.algorithms import ALGORITHMS
 from policies.memory import MEMORIES
-from policies.run.checks import check_family
 from policies.run.config import Config, DeviceName, Overlap
 from policies.run.hardware import most_workers
 from policies.run.overlap import REFUSAL
-from policies.run.sizes import needs_of, slots_of
+from policies.run.sizes import check_family, needs_of, slots_of
 from utils.options import OptionError, nearest, range_problems, unread_options
 
 

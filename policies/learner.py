@@ -17,13 +17,13 @@ from policies.collection.collector import LocalCollector, account_for
 from policies.collection.wave import WaveResult
 from policies.evaluation import evaluate_agent, evaluation_table, held_out_name, write_evaluation
 from policies.run.checkpointing import RunCheckpoints
-from policies.run.checks import check_family
 from policies.run.config import CHECKPOINTS, RECORD, Config
 from policies.run.context import LearningParts, RunContext, RunEnvironments
 from policies.run.film import film
 from policies.run.hardware import pick_backend, prepare_torch
 from policies.run.progress import Counters, RunProgress
 from policies.run.record import RunRecord, changes_since, save_settings
+from policies.run.sizes import check_family
 from policies.run.training import TrainingLoop
 from policies.run.updates import Updater
 from utils.checkpoint import CheckpointError

@@ -18,10 +18,9 @@ from policies.algorithms import ALGORITHMS
 from policies.algorithms.base import Algorithm
 from policies.evaluation import TaskLists
 from policies.memory import MEMORIES
-from policies.run.checks import fitted_memory
 from policies.run.config import Config
 from policies.run.hardware import copies_to_device
-from policies.run.sizes import RunSizes, needs_of, row_layout
+from policies.run.sizes import RunSizes, fitted_memory, needs_of, row_layout
 from utils.seeding import Phase, generator
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -151,14 +151,9 @@ class _Camera(Sink):
         # Long trials are shown faster, within what a viewer can follow.
         pace_ms = int(1000 * min(max(SECONDS / len(pictures), 0.04), 0.2))
         durations = [pace_ms] * len(others) + [10 * pace_ms]  # the last picture stays
-
-        def pages() -> Iterator[Image]:
-            """The other pages, made one by one while the file is written."""
-            for picture, line in others:
-                yield _page(picture, line)
-
+        pages = (_page(picture, line) for picture, line in others)  # made while the file is written
         with open(f"{self.films[-1]}{UNFINISHED}", "wb") as file:
-            _page(*first).save(file, "GIF", save_all=True, append_images=pages(), duration=durations, loop=0)
+            _page(*first).save(file, "GIF", save_all=True, append_images=pages, duration=durations, loop=0)
 
 
 def _page(picture: NDArray[np.uint8], line: str) -> Image:

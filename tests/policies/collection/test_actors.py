@@ -20,9 +20,8 @@ from policies.collection.actors import RandomActor
 from policies.collection.wave import WavePlan, run_wave
 from policies.learner import Learner
 from policies.memory import MEMORIES
-from policies.run.checks import check_family
 from policies.run.config import Config
-from policies.run.sizes import RunSizes, state_leaves
+from policies.run.sizes import RunSizes, check_family, state_leaves
 from tests.runs import digest, metrics_of, state_of, stored_rows, tiny_config
 from utils.options import OptionError
 from utils.seeding import Phase

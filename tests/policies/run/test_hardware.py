@@ -9,10 +9,9 @@ import torch
 
 from envs.backends.base import BackendConfig
 from policies.learner import Learner
-from policies.run.checks import check_family
 from policies.run.config import DeviceName, ReplayDevice
 from policies.run.hardware import copies_to_device, most_workers, prepare_torch
-from policies.run.sizes import RunSizes
+from policies.run.sizes import RunSizes, check_family
 from tests.runs import tiny_config
 from utils.machine import available_cores
 from utils.options import OptionError

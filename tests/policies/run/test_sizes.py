@@ -1,13 +1,16 @@
-"""The sizes of a run: its slots, its waves and the room of its buffer."""
+"""The sizes of a run, and runs that are refused before anything is started since they cannot work."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from envs.meta.make_env import make_family
 from policies.learner import Learner
-from policies.run.sizes import MOST_SLOTS, RunSizes, slots_of
+from policies.run.sizes import MOST_SLOTS, RunSizes, check_family, slots_of
 from tests.runs import tiny_config
+from utils.options import OptionError
 
 
 def test_slots_are_the_rollouts_of_an_iteration_capped_whatever_the_workers() -> None:
@@ -40,3 +43,23 @@ def test_a_rollout_has_room_for_one_wave_and_a_replay_for_many() -> None:
     assert capacity("SAC") == 2000 // 12
     assert capacity("PPO") == 33
     assert capacity("PPO", num_init_rollouts_pool=50) == 50
+
+
+def test_a_replay_that_does_not_fit_is_refused_with_its_size() -> None:
+    check_family(tiny_config())
+    with pytest.raises(OptionError, match=r"The replay needs \d+.\d GiB .* lower train.buffer_size"):
+        check_family(tiny_config(train={"buffer_size": 10**12}))
+    for algorithm, train, named in (
+        ("PPO", {"num_env_steps_per_iter": 10**12}, r"train\.num_env_steps_per_iter or num_slots"),
+        ("SAC", {"num_init_rollouts_pool": 10**12}, r"train\.num_init_rollouts_pool"),
+        ("SAC", {"num_rollouts_per_iter": 10**12}, r"train\.num_rollouts_per_iter"),
+    ):
+        with pytest.raises(OptionError, match=rf"lower {named} or free some memory\.$"):
+            check_family(tiny_config(algorithm=algorithm, train=train))
+
+
+def test_a_learner_that_only_evaluates_needs_no_room_for_a_replay() -> None:
+    config = tiny_config(train={"buffer_size": 10**12})
+    with pytest.raises(OptionError, match="The replay needs"):
+        check_family(config)
+    assert check_family(config, learns=False).spec.name == "PointRobot"
