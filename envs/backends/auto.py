@@ -104,7 +104,6 @@ def choose_backend(
 
 
 def _num_threads(costs: StepCosts, most_workers: int) -> int:
-    """Choose the number of threads of the thread backend."""
     if costs.cpu < WAITS * costs.wall:
         return min(most_workers, MOST_THREADS)  # threads that wait need no core
     # The family's own threads may use the cores already.

@@ -118,21 +118,13 @@ class Segment:
     worker: int
     group: int
     blocks: tuple[Block, ...]
+    start: int
+    stop: int
 
     @property
     def slots(self) -> tuple[int, ...]:
         """All slots of the segment."""
         return tuple(range(self.start, self.stop))
-
-    @property
-    def start(self) -> int:
-        """The first slot."""
-        return self.blocks[0].start
-
-    @property
-    def stop(self) -> int:
-        """One past the last slot."""
-        return self.blocks[-1].stop
 
 
 @dataclass(frozen=True)
@@ -235,8 +227,8 @@ def segments_of(blocks: Sequence[Block], num_workers: int, num_groups: int = 1) 
     for group, (first, last) in enumerate(split_evenly(blocks[-1].stop, num_groups)):
         for worker, (start, stop) in enumerate(split_evenly(last - first, num_workers)):
             if start < stop:
-                own_blocks = cut_blocks(blocks, first + start, first + stop)
-                segments.append(Segment(worker, group, tuple(own_blocks)))
+                own = first + start, first + stop
+                segments.append(Segment(worker, group, tuple(cut_blocks(blocks, *own)), *own))
     return segments
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.base import Obs, Shard, SlotError, paired_arrays
-from envs.interop.spaces import ActionWriter, ObsReader, ValueRefused
+from envs.interop.spaces import ActionWriter, ObsReader, ValueRefused, shortened
 
 MakeEnv = Callable[[], Any]
 
@@ -140,7 +140,6 @@ class GymnasiumShard(Shard):
         return arrays, [_number(slot, f"info {name!r}", info.get(name, 0.0)) for name in self._info_names]
 
     def _store(self, slot: int, obs: Obs, numbers: list[float]) -> None:
-        """Copy observation and numbers into the row of this slot."""
         for stored, array in paired_arrays(self.rows.obs, obs):
             stored[slot] = array
         if numbers:
@@ -218,9 +217,7 @@ def _drawing_without_a_screen() -> Iterator[None]:
 
 def error_text(error: BaseException) -> str:
     """Type and text of an error, though the text may be long or even raise an error itself."""
-    text = str(traceback.TracebackException.from_exception(error))
-    if len(text) > 2000:
-        text = f"{text[:2000]}..."
+    text = shortened(traceback.TracebackException.from_exception(error), 2000)
     return f"{type(error).__name__}: {text}"
 
 

@@ -127,7 +127,6 @@ class Bits(Part):
 
 
 def _spans_its_type(space: spaces.Box) -> bool:
-    """Whether the bounds of whole numbers are those of their type."""
     limits = np.iinfo(str(space.dtype))
     return bool((space.low == limits.min).all() and (space.high == limits.max).all())
 
@@ -153,10 +152,10 @@ def plain_array(value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     return array
 
 
-def shortened(value: Any) -> str:
-    """A value as text that fits into a sentence."""
+def shortened(value: Any, limit: int = 200) -> str:
+    """A value as text of at most so many characters."""
     text = str(value)
-    return text if len(text) <= 200 else text[:200] + "..."
+    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 class ObsReader:
@@ -231,7 +230,12 @@ def _part_of(space: spaces.Space[Any], what: str) -> Part:
 
 def _mask_of(space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Part:
     """The encoding of an action mask, whose length must be the number of choices."""
-    n = number_of_choices(action_space)
+    # One entry for every choice; the choices of the parts of a MultiDiscrete stand one after the other.
+    n: int | None = None
+    if isinstance(action_space, spaces.Discrete):
+        n = int(action_space.n)
+    elif isinstance(action_space, spaces.MultiDiscrete):
+        n = int(action_space.nvec.sum())
     # Libraries spell a mask in three ways; all are whole numbers, one for each choice.
     whole = (
         isinstance(space, (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete))
@@ -245,18 +249,6 @@ def _mask_of(space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Part:
             f"{expected} whole numbers belong to {action_space}, not {space}"
         )
     return Bits((n,), np.int8)
-
-
-def number_of_choices(space: spaces.Space[Any]) -> int | None:
-    """The length of an action mask: one entry for every choice; None where actions are continuous.
-
-    The choices of the parts of a MultiDiscrete stand one after the other.
-    """
-    if isinstance(space, spaces.Discrete):
-        return int(space.n)
-    if isinstance(space, spaces.MultiDiscrete):
-        return int(space.nvec.sum())
-    return None
 
 
 # -- actions -------------------------------------------------------------------------------------------------

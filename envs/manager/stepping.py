@@ -135,7 +135,6 @@ class Stepper:
         return slots
 
     def _post(self, slots: NDArray[np.int64]) -> None:
-        """Post the commands of these slots."""
         # Workers that have grown too large are built anew here: the last rows have been read by now, and the
         # next are not under way yet.
         grown = self._memory.grown()

@@ -190,7 +190,6 @@ class _LoopThread:
             _log.warning("The environment of slot %d failed to close.", host.start, exc_info=True)
 
     async def _close_all(self) -> None:
-        """Cancel what still runs, then close every host."""
         tasks = [task for task in self._asyncio.all_tasks() if task is not self._asyncio.current_task()]
         for task in tasks:
             task.cancel()

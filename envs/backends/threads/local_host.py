@@ -24,8 +24,6 @@ from envs.backends.shard_host import ShardHost
 from envs.base import Rows, Slots
 from envs.layout import Layout
 
-EVERYTHING = slice(None)
-
 
 class OrderKind(Enum):
     """What a host is asked to do."""
@@ -70,12 +68,10 @@ class PrivateRows:
             public[index] = private[index]
 
     def _indices(self, slots: NDArray[np.int64]) -> tuple[Slots, Slots]:
-        """Return how to index the private arrays, and those of all slots.
-
-        Slices where all slots are meant: they give views, which are much faster.
-        """
+        """Return how to index the private arrays, and those of all slots."""
+        # Slices where all slots are meant: they give views, which are much faster.
         if len(slots) == self.stop - self.start:
-            return EVERYTHING, slice(self.start, self.stop)
+            return slice(None), slice(self.start, self.stop)
         return slots - self.start, slots
 
 

@@ -24,16 +24,12 @@ SINGLE_THREAD: dict[str, str] = dict.fromkeys(
 )
 _SECRET_WORDS = {"KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL"}
 _SECRET_ENDS = ("APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE")
-_SECRET_STARTS = ("AWS_",)
-_SECRET_NAMES = ("SSH_AUTH_SOCK",)
 
 # Descriptors that a forked worker must close: a copy of a pipe's end would hide the death of its owner.
 trainer_ends: set[int] = set()
 
 
 class _ThisProcess:
-    """What is known of this process."""
-
     is_worker = False
 
 
@@ -49,12 +45,11 @@ def secret_variables() -> list[str]:
 
 def is_secret(name: str) -> bool:
     """Return whether a variable of this name may hold something to log in with."""
-    words = name.upper().replace("-", "_").split("_")
+    words = [word.removesuffix("S") for word in name.upper().replace("-", "_").split("_")]
     return (
-        any(word.removesuffix("S") in _SECRET_WORDS for word in words)
-        or any(word.removesuffix("S").endswith(_SECRET_ENDS) for word in words)
-        or name.upper().startswith(_SECRET_STARTS)
-        or name.upper() in _SECRET_NAMES
+        any(word in _SECRET_WORDS or word.endswith(_SECRET_ENDS) for word in words)
+        or name.upper().startswith("AWS_")
+        or name.upper() == "SSH_AUTH_SOCK"
     )
 
 

@@ -268,7 +268,6 @@ class ProcessBackend(Backend):
                 _check_silent(worker, worker.deadline(timeout), timeout)
 
     def _are_ready(self, slots: NDArray[np.int64], parts: Sequence[PostedPart]) -> NDArray[np.bool_]:
-        """Return which of these posted slots have their rows."""
         # A worker answers in order, so its last answer covers all earlier requests.
         ready = np.zeros(len(slots), np.bool_)
         for part in parts:

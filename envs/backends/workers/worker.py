@@ -16,7 +16,6 @@ from multiprocessing import reduction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.backends.shard_host import ShardHost
 from envs.backends.workers.isolation import isolate
@@ -62,14 +61,12 @@ class WorkerHosts:
     def __init__(self, blueprint: Blueprint, memory: int) -> None:
         self._transport = blueprint.transport(blueprint.layout, blueprint.num_slots, memory)
         self._task_dim = blueprint.layout.spec.task_dim
-        self._hosts: list[ShardHost] = []
+        self._hosts = [
+            ShardHost(blocks, blueprint.layout, self._transport.rows) for blocks in blueprint.segments
+        ]
         # All slots of each segment, as a slice and as numbers, ready for the usual request.
-        self._whole_segments: list[slice] = []
-        self._all_slots: list[NDArray[np.int64]] = []
-        for blocks in blueprint.segments:
-            self._hosts.append(ShardHost(blocks, blueprint.layout, self._transport.rows))
-            self._whole_segments.append(slice(blocks[0].start, blocks[-1].stop))
-            self._all_slots.append(np.arange(blocks[0].start, blocks[-1].stop))
+        self._whole_segments = [slice(blocks[0].start, blocks[-1].stop) for blocks in blueprint.segments]
+        self._all_slots = [np.arange(whole.start, whole.stop) for whole in self._whole_segments]
 
     def step(self, segment: int, actions: bytes | bytearray) -> bytes:
         """Step all slots of a segment; return what the reply carries of their rows."""
