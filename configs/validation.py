@@ -56,7 +56,6 @@ def problems(config: Config) -> Iterator[str]:
     yield from _learning(config)
     yield from _workers(config)
     yield from _limits(config)
-    yield from _inputs(config)
     yield from _machine(config)
 
 
@@ -83,7 +82,14 @@ def _names(config: Config) -> Iterator[str]:
 def _learning(config: Config) -> Iterator[str]:
     """Agent, memory and algorithm: each checks itself, and the algorithm what it needs of the other two."""
     algorithm, memory = ALGORITHMS.get(config.algorithm.name), MEMORIES.get(config.memory.name)
-    yield from config.agent.problems()
+    agent = config.agent
+    yield from agent.problems()
+    width = agent.action_embedding + agent.reward_embedding + agent.obs_embedding
+    if agent.arch is not Arch.Markov and not width:
+        yield (
+            "The memory would read nothing: one of agent.action_embedding, agent.reward_embedding and "
+            "agent.obs_embedding must be more than 0."
+        )
     # A section under the wrong name is reported by `_names`; its own checks would only stumble over it.
     if memory is not None and type(config.memory) is memory.Config:
         yield from memory.problems(config.memory)
@@ -157,17 +163,6 @@ def _limits(config: Config) -> Iterator[str]:
     if method != "auto" and method not in available:
         yield (
             f"backend.start_method={method} does not exist on this system, which has {', '.join(available)}."
-        )
-
-
-def _inputs(config: Config) -> Iterator[str]:
-    """The memory reads something."""
-    agent = config.agent
-    width = agent.action_embedding + agent.reward_embedding + agent.obs_embedding
-    if agent.arch is not Arch.Markov and not width:
-        yield (
-            "The memory would read nothing: one of agent.action_embedding, agent.reward_embedding and "
-            "agent.obs_embedding must be more than 0."
         )
 
 
