@@ -44,19 +44,18 @@ class TaskLists:
             train = family.sample_tasks(generator(seed, Phase.TASKS, 0), config.num_train_tasks, "train")
 
         # Evaluation on training tasks: the first of the list, or draws of the training split.
-        if train is None:
+        seen = train
+        if seen is None:
             seen = family.sample_tasks(generator(seed, Phase.TASKS, 1), config.num_eval_tasks, "train")
-        else:
-            seen = train[: config.num_eval_tasks]
 
         # Evaluation on test tasks; a family that calls its splits disjoint is taken at its word, and checked.
         unseen = family.sample_tasks(generator(seed, Phase.TASKS, 2), config.num_eval_tasks, "test")
-        repeated = (unseen[:, None] == (seen if train is None else train)[None]).all(-1)
+        repeated = (unseen[:, None] == seen[None]).all(-1)
         if spec.split is Split.disjoint and repeated.any():
             raise ValueError(
                 f"{spec.name} says that its splits are disjoint, but a test task is also a training task."
             )
-        return cls(train, {"train": seen, held_out_name(spec): unseen})
+        return cls(train, {"train": seen[: config.num_eval_tasks], held_out_name(spec): unseen})
 
     def of_trial(self, family: TaskFamily, seed: int, phase: Phase, number: int) -> NDArray[np.float64]:
         """[task_dim] the task of a trial of training, by its number: one of the list, or a new one."""
@@ -67,9 +66,7 @@ class TaskLists:
 
     def save(self, path: Path) -> None:
         """Write the lists as JSON, for readers and other programs."""
-        lists: dict[str, Any] = {"training": None}
-        if self.train is not None:
-            lists["training"] = self.train.tolist()
+        lists: dict[str, Any] = {"training": None if self.train is None else self.train.tolist()}
         lists |= {f"evaluation_{name}": tasks.tolist() for name, tasks in self.evaluation.items()}
         path.write_text(json.dumps(lists, indent=1) + "\n")
 

@@ -72,9 +72,8 @@ class Learner:
         self._updater = Updater(self.context, self.parts, self.progress, self._sampling)
         self._checkpoints = None
         if run_dir is not None:
-            folder = run_dir / CHECKPOINTS
             self._checkpoints = RunCheckpoints(
-                folder, self.parts, self.progress, self._sampling, agent_only=not learns
+                run_dir / CHECKPOINTS, self.parts, self.progress, self._sampling, agent_only=not learns
             )
         self._record: RunRecord | None = None
         self._resumed: dict[str, Any] = {}

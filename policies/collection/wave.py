@@ -110,7 +110,10 @@ class WaveInterrupted(Exception):
 
 
 class Sink(Protocol):
-    """What takes the rows of a wave: a buffer, or a camera. A subclass stores no states unless it says so."""
+    """What takes the rows of a wave: a buffer, or a camera.
+
+    A subclass does nothing where it defines no method of its own, and stores no states unless it says so.
+    """
 
     # Before one in so many rows of a trial the hidden state is stored; 0: never.
     state_every: int = 0

@@ -97,9 +97,6 @@ class _Camera(Sink):
         self._pictures: list[tuple[NDArray[np.uint8], str]] = []
         self.films: list[Path] = []
 
-    def reserve(self, n: int) -> None:
-        """There is nothing to make room for."""
-
     def write(
         self,
         trials: NDArray[np.int64],
@@ -137,9 +134,6 @@ class _Camera(Sink):
             old.unlink()
         for path in self.films:
             path.with_name(path.name + UNFINISHED).rename(path)
-
-    def discard(self, started: int) -> None:
-        """A film that was interrupted is not wanted."""
 
     def _develop(self) -> None:
         """Write the film of the trial that is over, so that the pictures of only one are in memory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Protocol
 
 from envs.parallel_env_manager import ParallelEnvManager
@@ -71,13 +72,11 @@ class TrainingLoop:
             Stage.evaluate: self._conclude,
         }
         counters = self._progress.counters
-        while self._actions.stop_signal is None:
-            if counters.stage == Stage.collect and self._is_over:
-                return
-            try:
+        with suppress(WaveInterrupted):  # a resume plays the wave again, from its first trial
+            while self._actions.stop_signal is None:
+                if counters.stage == Stage.collect and self._is_over:
+                    return
                 stages[counters.stage]()
-            except WaveInterrupted:  # a resume plays the wave again, from its first trial
-                return
 
     @property
     def _is_over(self) -> bool:
@@ -87,9 +86,8 @@ class TrainingLoop:
         """Collect the trials of random actions."""
         counters, num_trials = self._progress.counters, self._config.train.num_init_rollouts_pool
         # On-policy no update reads the pool: without a normaliser nothing would be learned from it.
-        if self._needs.on_policy and self._parts.agent.normaliser is None:
-            num_trials = 0
-        if num_trials:
+        teaches = not self._needs.on_policy or self._parts.agent.normaliser is not None
+        if num_trials and teaches:
             self._add_to_line("pool", self._actions.collect_wave(num_trials, random=True))
         if self._needs.on_policy:
             counters.stage = Stage.evaluate
