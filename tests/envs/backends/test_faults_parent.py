@@ -85,7 +85,7 @@ def children_after(folder: Path, method: str, end: End) -> tuple[list[str], int]
             watched |= {child.pid: os.pidfd_open(child.pid) for child in found}
             assert len(watched) >= 5
             end(process, idle)
-            code = process.wait(10.0)
+            code = process.wait(60.0)
             return [f"{psutil.Process(pid).status()} {pid}" for pid in wait_for_end(watched, 5.0)], code
         finally:
             process.kill()
