@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.base import Rows, Shard, Shelf, TaskFamily, uniform_actions
+from envs.base import Rows, Shard, Shelf, TaskFamily, arrays_of, uniform_actions
 from envs.layout import Layout
 from envs.meta import FAMILIES
 from envs.meta.third_party.installed import missing
@@ -198,7 +198,7 @@ def _places(family: TaskFamily) -> tuple[str, Callable[[Rows], NDArray[Any]] | N
     on_plane = isinstance(space, spaces.Box) and len(space.shape) == 1 and space.shape[0] >= 2
     if family.shelf is Shelf.toy and on_plane:
         # The observation is an array here, since its space is a Box.
-        return "x, y", lambda rows: rows.obs[:, :2].copy()  # pyright: ignore[reportArgumentType, reportCallIssue]
+        return "x, y", lambda rows: arrays_of(rows.obs)[0][:, :2].copy()
     return "return so far", None
 
 

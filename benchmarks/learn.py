@@ -43,13 +43,13 @@ PICTURE = "learn.png"
 METRICS = "metrics.jsonl"
 # What a run may take to write its last checkpoint when its time is over.
 GRACE_S = 180.0
-# Of a table that goes to a file or a pipe: nobody there would widen the window.
+# The width of a table that goes to a file or a pipe, where there is no window to fit.
 FILE_WIDTH = 180
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The words after `python main.py`, and the marks that it is usually judged by."""
+    """The words after `python main.py`, and the returns that it should reach."""
 
     words: tuple[str, ...]
     marks: tuple[float, ...] = ()
@@ -188,12 +188,12 @@ def played(
                 process.wait(GRACE_S)
     expected = (0, 128 + signal.SIGTERM, -signal.SIGTERM) if ended == "limit" else (0,)
     if process.returncode not in expected:
-        told = (folder / "output.txt").read_text(errors="replace").splitlines()[-20:]
+        last_lines = (folder / "output.txt").read_text(errors="replace").splitlines()[-20:]
         raise SystemExit(
             "\n".join(
                 [
                     f"{title} ended with exit code {process.returncode}; the end of {folder / 'output.txt'}:",
-                    *told,
+                    *last_lines,
                 ]
             )
         )

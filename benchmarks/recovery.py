@@ -118,7 +118,7 @@ class Killer:
 
 
 def opened(case: str, mode: str, slots: int = SLOTS) -> Bench:
-    """Worker processes, one per core, that may be killed as often as anybody likes."""
+    """Worker processes, one per core, that may be killed any number of times."""
     agent = make_agent(CASES[case].family()) if mode == ACTING else None
     replay = make_replay(CASES[case].family(), slots) if agent is not None else None
     workers = min(available_cores(), slots)

@@ -139,10 +139,17 @@ class Composer:
             self._check_choice(override)
         composed = self._compose(groups)
 
-        # The command line comes last and wins; Hydra's section records what was typed.
+        # The command line comes last and wins; all of its mistakes are named at once, a sentence each.
+        mistakes: list[str] = []
         for override in overrides:
-            if not _is_group(override):
-                assign(composed, override)
+            try:
+                if not _is_group(override):
+                    assign(composed, override)
+            except OptionError as mistake:
+                mistakes.append(str(mistake))
+        if mistakes:
+            raise OptionError("\n".join(mistakes))
+        # Hydra's section records what was typed.
         record_overrides(composed, overrides)
         return composed
 

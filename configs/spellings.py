@@ -161,8 +161,9 @@ def choices_with(option: str) -> list[str]:
 
 
 def without_dashes(words: Sequence[str], unknown: Collection[str]) -> str:
-    """The command line of these words, in which some flags are unknown, with options in their place."""
+    """The command line with options in place of unknown flags, and what their numbers count here."""
     command: list[str] = []
+    names: list[str] = []
     rest = list(words)
     while rest:
         word = rest.pop(0)
@@ -176,6 +177,9 @@ def without_dashes(words: Sequence[str], unknown: Collection[str]) -> str:
             if rest and not rest[0].startswith("-") and "=" not in rest[0]:
                 value = rest.pop(0)
         name = name.replace("-", "_")
+        names.append(name)
         here = translated(name, value)
         command.append(f"{name}={value}" if here is None else here)
-    return " ".join(["python main.py", *filter(None, command)])
+    remarks = [REMARKS[name] for name in names if name in REMARKS]
+    remark = f" ({'; '.join(remarks)})" if remarks else ""
+    return " ".join(["python main.py", *filter(None, command)]) + remark

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from envs.base import EnvSpec, Split, TaskFamily
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.agent import Agent
-from policies.collection.actors import AgentActor
+from policies.collection.actors import Actor, AgentActor
 from policies.collection.wave import WavePlan, WaveResult, run_wave
 from policies.run.config import Config
 from policies.run.progress import Counters, by_episode
@@ -90,26 +90,37 @@ def evaluate_agent(
     for suffix in ("", "_stochastic")[: 1 + config.evaluation.stochastic]:
         actor = AgentActor(agent, device, deterministic=not suffix)
         for name, listed in tasks.evaluation.items():
-            # Every task is played so many times. Trials are keyed as in training, in a phase of their own, so
-            # each evaluation of a run meets the same episodes.
-            repeated = np.repeat(listed, config.evaluation.trials_per_task, axis=0)
-            plan = WavePlan.of_tasks(config.seed, Phase.EVALUATE, 0, repeated)
-            result = run_wave(manager, actor, plan, tick=tick)
-            metrics |= _list_metrics(f"eval/{name}{suffix}", result, repeated, manager.spec)
+            times = config.evaluation.trials_per_task
+            result = evaluate_list(manager, actor, listed, seed=config.seed, trials_per_task=times, tick=tick)
+            metrics |= _list_metrics(f"eval/{name}{suffix}", result, manager.spec)
     return metrics
 
 
-def _list_metrics(
-    key: str, result: WaveResult, tasks: NDArray[np.float64], spec: EnvSpec
-) -> dict[str, float]:
-    """The means over one list by episode index, `<key>/return_episode_1` and so on; success where known.
+def evaluate_list(
+    manager: ParallelEnvManager,
+    actor: Actor,
+    tasks: NDArray[np.float64],
+    *,
+    seed: int,
+    trials_per_task: int = 1,
+    tick: Callable[[WaveResult], bool] = lambda _: False,
+) -> WaveResult:
+    """Play every task of a list `trials_per_task` times.
 
     Where a trial was given up after a fault its returns are NaN, and so is every mean over them: a mean over
     the tasks that happened to survive would be another quantity under the same name.
     """
+    # Trials are keyed as in training, in a phase of their own: all evaluations of a run meet equal episodes.
+    repeated = np.repeat(tasks, trials_per_task, axis=0)
+    result = run_wave(manager, actor, WavePlan.of_tasks(seed, Phase.EVALUATE, 0, repeated), tick=tick)
     if result.dropped.any():
-        counts = Counter(tuple(task) for task in tasks[result.dropped].tolist())
+        counts = Counter(tuple(task) for task in repeated[result.dropped].tolist())
         _log.warning("No mean over this list: trials were given up after faults, by task: %s.", dict(counts))
+    return result
+
+
+def _list_metrics(key: str, result: WaveResult, spec: EnvSpec) -> dict[str, float]:
+    """The means over one list by episode index, `<key>/return_episode_1` and so on; success where known."""
     metrics = by_episode(f"{key}/return", result.returns.mean(0))
     if spec.success:
         # A trial that was given up has neither succeeded nor failed.
@@ -151,7 +162,7 @@ def evaluation_table(metrics: Mapping[str, Any], spec: EnvSpec) -> str:
     lines = [f"{'return by episode':<28}" + "".join(f"{index:>10}" for index in range(1, episodes + 1))]
     lines += [line(name, values) for name, values in curves.items()]
     if spec.reference is not None:
-        scores = {"oracle (told the task)": spec.reference.oracle, "random actions": spec.reference.random}
+        scores = {"oracle (given the task)": spec.reference.oracle, "random actions": spec.reference.random}
         lines += [line(name, [score] * episodes) for name, score in scores.items() if score is not None]
     if spec.success is not None:
         lines.append("success by episode")

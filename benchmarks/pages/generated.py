@@ -104,7 +104,7 @@ def as_typed(value: Any) -> str:
 
 
 def default_of(item: Field[Any]) -> Any:
-    """The value that the option has where nobody sets it."""
+    """The value that the option has unless something sets it."""
     if callable(item.default_factory):
         return item.default_factory()
     return item.default

@@ -37,7 +37,7 @@ def make_family(env: str | EnvConfig, **options: Any) -> TaskFamily:
 
 def make_env(
     env_id: str,
-    episodes_per_task: int | None,
+    episodes_per_task: int | None = None,
     seed: int | None = None,
     oracle: bool = False,
     *,

@@ -75,7 +75,11 @@ def sentence_of(words: str, config_dir: Path | None = None) -> str:
         ),
         ("n_envs=8", "n_envs=8 is written num_slots=8 num_parallel_workers=8 here."),
         ("--n-envs 8", "python main.py num_slots=8 num_parallel_workers=8"),
-        ("--num-episodes 1000", "python main.py train.n_env_steps_total=200000"),
+        (
+            "--num-episodes 1000",
+            "python main.py train.n_env_steps_total=200000 (a run is measured in env steps, here those of "
+            "episodes with 200)",
+        ),
         ("--parallel-start-method spawn", "python main.py backend.start_method=spawn"),
         ("--device mps", "python main.py device=mps"),
         ("--learning-rate 3e-4", "python main.py algorithm.learning_rate=3e-4"),
@@ -84,7 +88,8 @@ def sentence_of(words: str, config_dir: Path | None = None) -> str:
             "env=AntDir --n-envs 8 --num-episodes 1000 --device mps --learning-rate 3e-4",
             "There is no flag --n-envs; options are written without dashes: "
             "python main.py env=AntDir num_slots=8 num_parallel_workers=8 "
-            "train.n_env_steps_total=200000 device=mps algorithm.learning_rate=3e-4",
+            "train.n_env_steps_total=200000 device=mps algorithm.learning_rate=3e-4 "
+            "(a run is measured in env steps, here those of episodes with 200)",
         ),
         ("--n-envs", "python main.py num_slots=VALUE num_parallel_workers=VALUE"),
     ],

@@ -364,6 +364,8 @@ def test_every_family_draws_a_picture(family: TaskFamily):
     try:
         picture = played.shard.render(0)
     except RuntimeError as error:
+        # A family that draws nothing gets no film: override Shard.render (envs/meta/pictures.py helps).
+        assert not isinstance(error, NotImplementedError), error
         assert "MUJOCO_GL" in str(error)
         pytest.skip("no OpenGL here")
     finally:
