@@ -211,7 +211,7 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 import gymnasium
-from policies.run import checks
+from policies.run import sizes
 
 def counted(owner, name):
     function = getattr(owner, name)
@@ -221,7 +221,7 @@ def counted(owner, name):
     setattr(owner, name, count)
 
 counted(ConfigLoaderImpl, "load_configuration")
-counted(checks, "make_family")
+counted(sizes, "make_family")
 counted(gymnasium, "make")
 """
 
