@@ -22,7 +22,7 @@ from envs.layout import Layout
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.agent import Agent
 from policies.collection.actors import AgentActor
-from policies.collection.wave import WaveInterrupted, WavePlan, WaveResult, run_wave
+from policies.collection.wave import Sink, WaveInterrupted, WavePlan, WaveResult, run_wave
 from utils.machine import available_cores
 from utils.seeding import Phase
 from utils.stopwatch import Stopwatch
@@ -197,7 +197,7 @@ def make_replay(family: TaskFamily, slots: int) -> Replay:
 
 
 @dataclass
-class _Phases:
+class _Phases(Sink):
     """Takes the stamps out of the rows on their way to the replay: when environments worked on them."""
 
     inner: Replay | None
