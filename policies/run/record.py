@@ -25,7 +25,7 @@ from policies.run.progress import RunProgress
 from utils.console import Console, Progress
 from utils.logger import Logger
 from utils.machine import describe, resident_bytes
-from utils.report import draw_adaptation
+from utils.report.adaptation import draw_adaptation
 from utils.run_lock import RunLock
 from utils.stopwatch import Stopwatch
 from utils.wandb_run import WandbRun

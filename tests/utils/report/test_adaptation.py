@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from utils import report
-from utils.report import draw_adaptation
+from utils.report import adaptation
+from utils.report.adaptation import draw_adaptation
 
 STEPS = [0, 50_000, 100_000]
 RETURNS = [[1.0, 1.5, 1.0], [2.0, 4.0, 4.1], [2.0, 7.0, 7.1]]
@@ -40,7 +40,7 @@ def test_every_line_is_there_with_its_name() -> None:
         "held-out tasks": (STEPS, RETURNS),
         "training tasks": (STEPS, [[value + 1 for value in row] for row in RETURNS]),
     }
-    figure = report._figure(curves, {"oracle": 9.0, "random": None}, "Wind")
+    figure = adaptation._figure(curves, {"oracle": 9.0, "random": None}, "Wind")
     assert [panel.get_title(loc="left") for panel in figure.axes] == list(curves)
     panel = figure.axes[0]
     dashed, *solid = panel.get_lines()
@@ -71,6 +71,6 @@ def test_odd_runs_are_drawn_too(tmp_path: Path, curve: tuple[list[int], list[lis
 
 
 def test_names_are_moved_only_where_they_would_overlap() -> None:
-    assert report._spread([0.0, 5.0, 5.1, 20.0], 1.0) == pytest.approx([0.0, 4.55, 5.55, 20.0])
-    assert report._spread([1.0, 1.0, 1.0, 2.5], 1.0) == pytest.approx([-0.125, 0.875, 1.875, 2.875])
-    assert report._spread([], 1.0) == []
+    assert adaptation._spread([0.0, 5.0, 5.1, 20.0], 1.0) == pytest.approx([0.0, 4.55, 5.55, 20.0])
+    assert adaptation._spread([1.0, 1.0, 1.0, 2.5], 1.0) == pytest.approx([-0.125, 0.875, 1.875, 2.875])
+    assert adaptation._spread([], 1.0) == []
