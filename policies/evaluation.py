@@ -23,6 +23,9 @@ from policies.run.config import Config
 from policies.run.progress import Counters, by_episode
 from utils.seeding import Phase, Purpose, generator
 
+# The file of a run folder that holds what `evaluate=` found last.
+EVALUATION = "evaluation.json"
+
 _log = logging.getLogger(__name__)
 
 
@@ -83,16 +86,20 @@ def evaluate_agent(
     config: Config,
     device: str,
     tick: Callable[[WaveResult], bool],
-) -> dict[str, float]:
-    """Mean return (and success) by episode index on every list, as metrics `eval/<list>/...`."""
-    metrics: dict[str, float] = {}
+) -> dict[str, Any]:
+    """Return (and success) by episode index on every list, as metrics `eval/<list>/...`.
+
+    Beside the means over a list, `eval/<list>/returns` (and `successes`) hold every task's own, as
+    [task][episode] in the order of the list; a task that is played several times has its mean.
+    """
+    metrics: dict[str, Any] = {}
     # The agent acts without noise, and once more with it where the config asks for that.
     for suffix in ("", "_stochastic")[: 1 + config.evaluation.stochastic]:
         actor = AgentActor(agent, device, deterministic=not suffix)
         for name, listed in tasks.evaluation.items():
             times = config.evaluation.trials_per_task
             result = evaluate_list(manager, actor, listed, seed=config.seed, trials_per_task=times, tick=tick)
-            metrics |= _list_metrics(f"eval/{name}{suffix}", result, manager.spec)
+            metrics |= _list_metrics(f"eval/{name}{suffix}", result, manager.spec, times)
     return metrics
 
 
@@ -119,25 +126,44 @@ def evaluate_list(
     return result
 
 
-def _list_metrics(key: str, result: WaveResult, spec: EnvSpec) -> dict[str, float]:
-    """The means over one list by episode index, `<key>/return_episode_1` and so on; success where known."""
-    metrics = by_episode(f"{key}/return", result.returns.mean(0))
+def _list_metrics(key: str, result: WaveResult, spec: EnvSpec, times: int) -> dict[str, Any]:
+    """The means over one list by episode index, `<key>/return_episode_1` and so on, and those of its tasks.
+
+    Successes are there where the family knows them.
+    """
+    played = {"return": ("returns", result.returns)}
     if spec.success:
         # A trial that was given up has neither succeeded nor failed.
         successes = np.where(result.dropped[:, None], np.nan, result.successes)
-        metrics |= by_episode(f"{key}/success", successes.mean(0))
+        played["success"] = ("successes", successes)
+
+    metrics: dict[str, Any] = {}
+    for one, (all_of_them, values) in played.items():
+        metrics |= by_episode(f"{key}/{one}", values.mean(0))
+        # The trials of a task stand beside each other.
+        by_task = values.reshape(-1, times, values.shape[1]).mean(1)
+        metrics[f"{key}/{all_of_them}"] = by_task.tolist()
     return metrics
 
 
-def write_evaluation(run_dir: Path, counters: Counters, metrics: Mapping[str, float]) -> None:
+def write_evaluation(run_dir: Path, counters: Counters, metrics: Mapping[str, Any]) -> None:
     """Write an evaluation into the run folder; where that fails a warning says so."""
-    facts = {"env_steps": counters.env_steps, "updates": counters.updates}
-    # JSON has no NaN.
-    known = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    facts = {"env_steps": counters.env_steps, "updates": counters.updates, **metrics}
+    # One metric a line, however many tasks it lists.
+    lines = [f" {json.dumps(name)}: {json.dumps(_json_of(value))}" for name, value in facts.items()]
     try:
-        (run_dir / "evaluation.json").write_text(json.dumps(facts | known, indent=1) + "\n")
+        (run_dir / EVALUATION).write_text("{\n" + ",\n".join(lines) + "\n}\n")
     except OSError as error:
         _log.warning("The evaluation is shown here only: %s.", error)
+
+
+def _json_of(value: Any) -> Any:
+    """A metric with null for what is no number: JSON has no NaN."""
+    if isinstance(value, list):
+        return [_json_of(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def curves_of(metrics: Mapping[str, Any]) -> dict[str, list[float]]:

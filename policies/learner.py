@@ -188,8 +188,8 @@ class Learner:
         self._updater.check_last()
         return {name: float(value) / num_updates for name, value in sums.items()}
 
-    def evaluate(self) -> dict[str, float]:
-        """Mean return (and success) by episode index on every task list."""
+    def evaluate(self) -> dict[str, Any]:
+        """Return (and success) by episode index on every task list: the means, and those of every task."""
         # The display may be refreshed, and the run stopped; the env steps are not those of the run.
         metrics = evaluate_agent(
             self.eval_env, self.agent, self.tasks, self.config, self.device, lambda _: self.tick()

@@ -112,9 +112,14 @@ class WandbRun:
         return cls()
 
     def log(self, env_steps: int, values: Mapping[str, Any]) -> None:
-        """One point of each metric; a list becomes name/1, name/2, ... (W&B draws none); null is left out."""
+        """One point of each metric; a list becomes name/1, name/2, ..., since W&B draws none.
+
+        Null is left out, and so are tables (lists of lists), which metrics.jsonl holds.
+        """
         flat: dict[str, Any] = {"env_steps": env_steps}
         for name, value in values.items():
+            if isinstance(value, list) and any(isinstance(part, list) for part in value):
+                continue
             if isinstance(value, list):
                 flat |= {f"{name}/{number}": part for number, part in enumerate(value, start=1)}
             else:

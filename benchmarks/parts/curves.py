@@ -13,37 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from rich.table import Table
-from scipy import stats
 
 from policies.evaluation import curves_of
+from utils.statistics import FEWEST, iqm_band, iqm_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 INK, QUIET = "#222222", "#7a7a7a"
 COLOURS = ("#1f5fa8", "#c4572b", "#3b8a4e", "#7d4fa0", "#8a6d1d", "#a83a6b")
-
-# Fewer runs say nothing about other seeds, so there is no interval for them.
-FEWEST_RUNS = 3
-# The share of the scores that the interquartile mean leaves out at either end.
-CUT = 0.25
-RESAMPLES = 2000
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean over runs with the bounds of its 95 % interval, or without bounds where the runs are too few."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
-
-    def __str__(self) -> str:
-        if self.low is None or self.high is None:
-            return f"{self.mean:.4g}"
-        return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
 @dataclass(frozen=True)
@@ -96,52 +76,6 @@ def point_of(line: Mapping[str, Any]) -> Point | None:
         line["updates"],
         returns[0],
     )
-
-
-def interquartile_mean(scores: ArrayLike) -> float:
-    """The mean of the middle half of all scores: one lucky or unlucky seed moves it less than the mean."""
-    return float(stats.trim_mean(np.asarray(scores, float).ravel(), CUT))
-
-
-def iqm_interval(scores: ArrayLike) -> Interval:
-    """The interquartile mean of scores [runs] or [runs, tasks], with its stratified bootstrap interval.
-
-    The bootstrap draws the runs of every task anew and apart from those of other tasks, so each resample
-    holds as many scores of a task as there are runs. Its stream is fixed: equal scores have equal intervals.
-    """
-    runs = np.asarray(scores, float)
-    mean = interquartile_mean(runs)
-    if len(runs) < FEWEST_RUNS:
-        return Interval(mean)
-    # Every task is a sample of its own for scipy, which resamples each of them independently.
-    by_task = tuple(runs.T) if runs.ndim > 1 else (runs,)
-    low, high = _bounds(by_task)
-    return Interval(mean, float(low), float(high))
-
-
-def iqm_band(curves: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """(mean, low, high), each [points], of curves [runs, points]; too few runs have the mean as bounds."""
-    mean = stats.trim_mean(curves, CUT, axis=0)
-    if len(curves) < FEWEST_RUNS:
-        return mean, mean, mean
-    low, high = _bounds((curves,))
-    return mean, low, high
-
-
-def _bounds(samples: tuple[NDArray[np.float64], ...]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The bounds of the percentile bootstrap over the first axis of all samples together."""
-
-    def statistic(*resampled: NDArray[np.float64], axis: int) -> NDArray[Any]:
-        return stats.trim_mean(np.concatenate(resampled, axis=axis), CUT, axis=axis)
-
-    found = stats.bootstrap(
-        samples,
-        statistic,
-        n_resamples=RESAMPLES,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    )
-    return found.confidence_interval.low, found.confidence_interval.high
 
 
 def crossing(curve: Sequence[Point], mark: float) -> Point | None:
@@ -308,7 +242,7 @@ def _draw_recipe(panel: Axes, name: str, seeds: Sequence[Curve], axis: str, colo
         panel.plot(place, mean, color=colour, linewidth=width, label=label, zorder=3)
         panel.fill_between(place, low, high, color=colour, alpha=0.18, linewidth=0, zorder=2)
 
-    if len(seeds) >= FEWEST_RUNS:
+    if len(seeds) >= FEWEST:
         line([run.curve for run in seeds], 2.0, f"{name}, {len(seeds)} seeds, 95 %")
         for run in seeds:
             line([run.curve], 0.7, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,18 @@ import pytest
 
 from envs.base import Split
 from envs.meta.make_env import make_family
-from policies.evaluation import TaskLists, curves_of, evaluation_table, held_out_name
+from policies.collection.actors import AgentActor
+from policies.evaluation import (
+    TaskLists,
+    curves_of,
+    evaluate_list,
+    evaluation_table,
+    held_out_name,
+    write_evaluation,
+)
+from policies.learner import Learner
+from policies.run.progress import Counters
+from tests.runs import tiny_config
 from tests.toys import CountingConfig, CountingFamily
 
 
@@ -76,3 +88,37 @@ def test_a_mean_that_was_not_reported_comes_back_from_json_as_no_number() -> Non
     """JSON has no NaN, so a line of metrics has null there; the picture and the table leave it out."""
     curves = curves_of({"eval/held_out/return_episode_1": None, "eval/held_out/return_episode_2": 3.0})
     assert np.isnan(curves["held_out"][0]) and curves["held_out"][1] == 3.0
+
+
+def test_every_task_has_its_own_returns_and_successes_whose_mean_is_that_of_the_list() -> None:
+    with Learner(tiny_config(evaluation={"trials_per_task": 2})) as learner:
+        metrics = learner.evaluate()
+        tasks = learner.eval_tasks
+        # Each trial alone: trial 2i and 2i + 1 play task i.
+        actor = AgentActor(learner.agent, learner.device, deterministic=True)
+        trials = evaluate_list(learner.eval_env, actor, tasks, seed=learner.config.seed, trials_per_task=2)
+    returns = np.array(metrics["eval/held_out/returns"])
+    assert returns.shape == (len(tasks), 2)
+    np.testing.assert_array_equal(returns, (trials.returns[0::2] + trials.returns[1::2]) / 2)
+    for episode in (1, 2):
+        mean = metrics[f"eval/held_out/return_episode_{episode}"]
+        assert returns[:, episode - 1].mean() == pytest.approx(mean)
+    successes = np.array(metrics["eval/train/successes"])
+    assert successes.shape == (len(tasks), 2) and set(successes.ravel()) <= {0.0, 0.5, 1.0}
+
+
+def test_a_task_whose_trial_was_given_up_is_null_in_the_file(tmp_path: Path) -> None:
+    metrics = {
+        "eval/train/returns": [[1.0, 2.0], [math.nan, math.nan]],
+        "eval/train/return_episode_1": math.nan,
+    }
+    write_evaluation(tmp_path, Counters(env_steps=5), metrics)
+    text = (tmp_path / "evaluation.json").read_text()
+    saved = json.loads(text, parse_constant=pytest.fail)
+    assert saved == {
+        "env_steps": 5,
+        "updates": 0,
+        "eval/train/returns": [[1.0, 2.0], [None, None]],
+        "eval/train/return_episode_1": None,
+    }
+    assert len(text.splitlines()) == len(saved) + 2, "one metric a line"

@@ -190,6 +190,14 @@ def test_a_start_that_fails_is_one_warning_and_an_inert_run(
     assert len(caplog.records) == 1
 
 
+def test_a_list_becomes_numbers_and_a_table_of_tasks_stays_in_the_metrics(
+    start: Callable[..., WandbRun],
+) -> None:
+    fake = FakeRun()
+    start(lambda **_: fake).log(7, {"x": 1, "lost": None, "many": [2, 3], "returns": [[4.0], [5.0]]})
+    assert fake.logged == [{"env_steps": 7, "x": 1, "many/1": 2, "many/2": 3}]
+
+
 def test_online_that_fails_is_recorded_offline(
     start: Callable[..., WandbRun], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,11 +1,11 @@
-"""Statistics over seeds: the interquartile mean, and the coverage of its bootstrap interval."""
+"""Statistics over seeds or tasks: the interquartile mean, and the coverage of its bootstrap interval."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from benchmarks.parts.curves import Interval, interquartile_mean, iqm_band, iqm_interval
+from utils.statistics import Interval, interquartile_mean, iqm_band, iqm_interval
 
 
 def test_the_interquartile_mean_is_the_mean_of_the_middle_half() -> None:
