@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from utils.disk.own_files import part_from_other_names
+
 log = logging.getLogger(__name__)
 
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -24,9 +26,16 @@ class RunLock:
     """Holds `folder/.lock` until `release()`, or until this process dies in any way: it is never stale."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         path = folder / ".lock"
-        self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            part_from_other_names(path)
+            self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            raise RunLockError(
+                f"The run folder {folder} cannot be made or written ({error.strerror or error}): "
+                "take another one, by hydra.run.dir=."
+            ) from error
 
         # The kernel's lock of the open file: it goes with the process, so a crash leaves nothing to clean up.
         try:

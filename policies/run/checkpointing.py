@@ -89,7 +89,7 @@ class RunCheckpoints:
         except CheckpointError as error:
             if last or self._store.failures >= MOST_FAILURES:
                 raise
-            _log.warning("%s Training goes on; the last good checkpoint is untouched.", error)
+            _log.warning("%s Training goes on.", error)
             return
         self._saved_at, self._segments = now, segments
 

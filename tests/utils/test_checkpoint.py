@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from tests.checkpoints import assert_is, contents, prepared, save
-from utils import checkpoint as module
 from utils.checkpoint import CheckpointError, CheckpointStore
+from utils.disk import manifest
+from utils.disk.manifest import HashingFile
 
-PRIMITIVES = ("mkdir", "rename", "fsync", "unlink", "rmdir")
+PRIMITIVES = ("mkdir", "rename", "replace", "fsync", "unlink", "rmdir")
 
 
 def test_what_was_saved_comes_back(tmp_path: Path) -> None:
@@ -91,9 +92,9 @@ def hook(
 
     for name in PRIMITIVES:
         monkeypatch.setattr(os, name, hooked(name, getattr(os, name)))
-    real_write = module._HashingFile.write
+    real_write = HashingFile.write
 
-    def write(self: module._HashingFile, data: Any) -> int:
+    def write(self: HashingFile, data: Any) -> int:
         done.append("write")
         try:
             before("write", len(done) - 1)
@@ -103,7 +104,7 @@ def hook(
             raise
         return real_write(self, data)
 
-    monkeypatch.setattr(module._HashingFile, "write", write)
+    monkeypatch.setattr(HashingFile, "write", write)
     return done
 
 
@@ -254,7 +255,7 @@ def test_a_checkpoint_of_another_format_is_not_guessed_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     save(CheckpointStore(tmp_path), 1)
-    monkeypatch.setattr(module, "_FORMAT", 2)
+    monkeypatch.setattr(manifest, "FORMAT", 2)
     with caplog.at_level(logging.WARNING), pytest.raises(CheckpointError):
         CheckpointStore(tmp_path).latest()
     assert "format 1" in caplog.text

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from tests.checkpoints import assert_is, contents, files, prepared, save
-from utils import checkpoint as module
 from utils.checkpoint import CheckpointError, CheckpointStore
+from utils.disk.manifest import Manifest, digest_of
 
 
 def damaged_copies(origin: Path, folder: Path) -> list[tuple[str, Callable[[], object]]]:
@@ -130,7 +130,7 @@ def test_a_poisoned_file_is_refused_and_not_executed_even_with_the_right_hash(
     content = (path / "tensors.pt").read_bytes()
     body = json.loads((path / "manifest.json").read_text())["body"]
     body["files"][0].update(size=len(content), sha256=hashlib.sha256(content).hexdigest())
-    (path / "manifest.json").write_text(json.dumps({"sha256": module._digest(body), "body": body}))
+    (path / "manifest.json").write_text(json.dumps({"sha256": digest_of(body), "body": body}))
     assert_is(CheckpointStore(store.folder).latest(), 2)
     assert not marker.exists()
     pickle.loads(pickle.dumps(_Poison(marker)))
@@ -142,12 +142,12 @@ def test_a_reader_of_a_run_that_goes_on_finds_what_replaced_the_one_it_was_readi
 ) -> None:
     store = CheckpointStore(tmp_path, keep=1)
     save(store, 1)
-    real = module._manifest
+    real = Manifest.read
 
-    def published_meanwhile(path: Path) -> dict[str, Any]:
-        monkeypatch.setattr(module, "_manifest", real)
+    def published_meanwhile(path: Path) -> Manifest:
+        monkeypatch.setattr(Manifest, "read", real)
         save(store, 2)
         return real(path)
 
-    monkeypatch.setattr(module, "_manifest", published_meanwhile)
+    monkeypatch.setattr(Manifest, "read", published_meanwhile)
     assert_is(CheckpointStore(tmp_path).latest(), 2)

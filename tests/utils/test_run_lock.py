@@ -74,3 +74,23 @@ def test_where_the_file_system_knows_no_locks_the_run_goes_on(
     monkeypatch.setattr(fcntl, "flock", no_locks)
     with RunLock(tmp_path):
         assert str(tmp_path) in caplog.text and "has no locks" in caplog.text
+
+
+def test_what_a_lock_is_a_link_to_stays_as_it_is(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.write_text("years of work")
+    (tmp_path / ".lock").symlink_to(home)
+    with pytest.raises(RunLockError, match="cannot be made or written"):
+        RunLock(tmp_path)
+    (tmp_path / ".lock").unlink()
+    os.link(home, tmp_path / ".lock")
+    RunLock(tmp_path).release()
+    assert home.read_text() == "years of work"
+
+
+def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "run", tmp_path / ("x" * 300)):
+        with pytest.raises(RunLockError, match="cannot be made or written") as caught:
+            RunLock(folder)
+        assert "\n" not in str(caught.value)

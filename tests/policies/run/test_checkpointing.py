@@ -78,7 +78,7 @@ def test_a_full_disk_is_a_warning_twice_and_then_the_end(
             patched.setattr(os, "fsync", _no_space)
             learner.save()
             learner.save()
-            assert len(caplog.records) == 2 and "last good checkpoint" in caplog.text
+            assert len(caplog.records) == 2 and "those before it are intact" in caplog.text
             with pytest.raises(CheckpointError):
                 learner.save()
     with Learner(tiny_config(), tmp_path) as again:

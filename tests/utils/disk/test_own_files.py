@@ -1,0 +1,127 @@
+"""A run opens its own files, and nothing that a link in its folder points to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from utils.disk.own_files import (
+    check_run_folder,
+    is_plain_file,
+    is_plain_folder,
+    open_own,
+    part_from_other_names,
+    write_whole,
+)
+from utils.options import OptionError
+
+
+def run_folder(folder: Path) -> Path:
+    """A folder with the entries that a run has."""
+    for name in (".hydra", "checkpoints/segments", "checkpoints/000000-step-1", "wandb/offline-1", "notes"):
+        (folder / name).mkdir(parents=True)
+    for name in (".lock", "config.yaml", "metrics.jsonl", ".hydra/config.yaml", "checkpoints/segments/a.0"):
+        (folder / name).write_text("x")
+    return folder
+
+
+LINKS = (
+    *(".lock", "config.yaml", "metrics.jsonl", "tasks.json", "evaluation.json", "main.log", "error.log"),
+    *("film_1.gif.part", "exploded.pt", "anything", ".hydra", "checkpoints", ".hydra/config.yaml"),
+    *("checkpoints/segments", "checkpoints/segments/b.0", "checkpoints/000000-step-1/tensors.pt"),
+    "checkpoints/000000-step-1",
+)
+
+
+@pytest.mark.parametrize("name", LINKS)
+@pytest.mark.parametrize("dangling", [False, True])
+def test_a_link_among_the_entries_of_a_run_is_refused_in_a_sentence(
+    tmp_path: Path, name: str, dangling: bool
+) -> None:
+    folder, target = run_folder(tmp_path / "run"), tmp_path / "home"
+    check_run_folder(folder)
+    if not dangling:
+        target.mkdir()
+    at = folder / name
+    if at.exists():
+        at.rename(tmp_path / "moved")
+    at.symlink_to(target)
+    with pytest.raises(OptionError, match=f"{at} is a link") as caught:
+        check_run_folder(folder)
+    assert "\n" not in str(caught.value) and str(caught.value).endswith(".")
+    # Only the segments of the replay may be elsewhere, on request.
+    if name == "checkpoints/segments":
+        assert "allow_links=true" in str(caught.value)
+        check_run_folder(folder, allow_links=True)
+    else:
+        with pytest.raises(OptionError, match="is a link"):
+            check_run_folder(folder, allow_links=True)
+
+
+def test_links_above_and_in_the_folders_of_other_programs_are_fine(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "disk" / "run")
+    (folder / "wandb" / "latest-run").symlink_to("offline-1")
+    (folder / ".submitit").symlink_to(tmp_path)
+    (folder / "notes" / "of_mine").symlink_to(tmp_path)
+    (tmp_path / "outputs").symlink_to(tmp_path / "disk")
+    check_run_folder(tmp_path / "outputs" / "run")
+    check_run_folder(tmp_path / "nowhere")
+    check_run_folder(folder / "config.yaml")
+
+
+def test_what_is_neither_a_file_nor_a_folder_is_refused_before_it_is_opened(tmp_path: Path) -> None:
+    """To open a pipe that nobody writes to would never end."""
+    folder = run_folder(tmp_path)
+    os.mkfifo(folder / "evaluation.json")
+    with pytest.raises(OptionError, match="neither a file nor a folder"):
+        check_run_folder(folder)
+
+
+def test_what_a_link_points_to_stays_as_it_is_whatever_writes(tmp_path: Path) -> None:
+    home = tmp_path / "thesis.tex"
+    home.write_text("years of work")
+    link = tmp_path / "metrics.jsonl"
+    link.symlink_to(home)
+    for mode in ("w", "a", "wb", "ab"):
+        with pytest.raises(OSError):
+            open_own(link, mode)
+    write_whole(link, b"new")
+    assert home.read_text() == "years of work"
+    assert link.read_text() == "new" and is_plain_file(link)
+
+
+def test_a_copy_of_a_run_folder_made_with_hard_links_stays_as_it_is(tmp_path: Path) -> None:
+    path, backup = tmp_path / "metrics.jsonl", tmp_path / "backup.jsonl"
+    path.write_text("1\n")
+    os.link(path, backup)
+    with open_own(path, "a", encoding="utf-8") as file:
+        file.write("2\n")
+    assert (path.read_text(), backup.read_text()) == ("1\n2\n", "1\n")
+    part_from_other_names(tmp_path / "none")
+    assert sorted(tmp_path.iterdir()) == [backup, path]
+
+
+def test_a_write_that_fails_leaves_the_old_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config.yaml"
+    write_whole(path, b"old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(path, b"new")
+    assert [(one, one.read_text()) for one in tmp_path.iterdir()] == [(path, "old")]
+
+
+def test_a_link_is_no_plain_file_nor_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "to_file").symlink_to("file")
+    (tmp_path / "to_folder").symlink_to(tmp_path)
+    assert is_plain_file(tmp_path / "file") and not is_plain_file(tmp_path / "to_file")
+    assert is_plain_folder(tmp_path) and not is_plain_folder(tmp_path / "to_folder")
+    assert not is_plain_file(tmp_path / "none") and not is_plain_folder(tmp_path / "none")
