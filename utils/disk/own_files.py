@@ -66,7 +66,7 @@ def open_own(path: Path, mode: str, **how: Any) -> Any:
     return open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666), **how)
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes) -> None:
     """Write a file anew: a crash leaves the old one or the new one, never half of one."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.unlink(missing_ok=True)
@@ -85,7 +85,7 @@ def part_from_other_names(path: Path) -> None:
     except FileNotFoundError:
         return
     if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
-        write_whole(path, path.read_bytes())
+        replace_file(path, path.read_bytes())
 
 
 def is_plain_file(path: Path) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from utils.disk.own_files import is_plain_file, is_plain_folder, write_whole
+from utils.disk.own_files import is_plain_file, is_plain_folder, replace_file
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class WrittenList:
             yield from self._segments.iterdir()
 
     def _write(self, names: set[str]) -> None:
-        write_whole(self._folder / LIST, json.dumps(sorted(names)).encode())
+        replace_file(self._folder / LIST, json.dumps(sorted(names)).encode())
 
     @staticmethod
     def _remove_checkpoint(path: Path) -> None:

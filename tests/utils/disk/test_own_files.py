@@ -13,7 +13,7 @@ from utils.disk.own_files import (
     is_plain_folder,
     open_own,
     part_from_other_names,
-    write_whole,
+    replace_file,
 )
 from utils.options import OptionError
 
@@ -87,7 +87,7 @@ def test_what_a_link_points_to_stays_as_it_is_whatever_writes(tmp_path: Path) ->
     for mode in ("w", "a", "wb", "ab"):
         with pytest.raises(OSError):
             open_own(link, mode)
-    write_whole(link, b"new")
+    replace_file(link, b"new")
     assert home.read_text() == "years of work"
     assert link.read_text() == "new" and is_plain_file(link)
 
@@ -107,14 +107,14 @@ def test_a_write_that_fails_leaves_the_old_file_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "config.yaml"
-    write_whole(path, b"old")
+    replace_file(path, b"old")
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space"):
-        write_whole(path, b"new")
+        replace_file(path, b"new")
     assert [(one, one.read_text()) for one in tmp_path.iterdir()] == [(path, "old")]
 
 
