@@ -1,0 +1,226 @@
+"""AgentRecord: all that acting takes, read from a run's folder or from the file of an agent alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import numpy as np
+import torch
+import yaml
+from gymnasium import spaces
+from torch import Tensor
+
+from envs.base import ActionSpace, EnvSpec, ObsSpace
+from envs.layout import Layout
+from envs.meta.make_env import make_family
+from policies.agents.agent import Agent
+from policies.agents.base import AgentConfig, AgentSpec
+from policies.algorithms import ALGORITHMS
+from policies.memory import MEMORIES
+from policies.run.config import CHECKPOINTS, FORMAT, RECORD, Config, plain
+from utils.checkpoint import CheckpointStore
+from utils.options import OptionError, from_keywords
+
+# The number of the names in an agent's file: other numbers are not read.
+FILE_FORMAT = 1
+# The parts of an agent that act: the networks of its critic are left out.
+ACTING = ("actor.", "normaliser.")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class AgentRecord:
+    """What an agent was built from and what it has learned, without its critic."""
+
+    # What its environments show and take; the task and the new-episode flag are not in these spaces.
+    spec: EnvSpec
+    # The config of its run, as the types of YAML.
+    config: dict[str, Any]
+    # The parameters of what acts, by their names in the agent.
+    parameters: dict[str, Any]
+    # The env steps after which they were saved.
+    env_steps: int
+
+    @classmethod
+    def of_agent(cls, agent: Agent, spec: EnvSpec, config: Config, env_steps: int = 0) -> AgentRecord:
+        """The record of an agent in memory."""
+        return cls(spec, plain(config), _acting(agent.state_dict()), env_steps)
+
+    @classmethod
+    def load(cls, path: Path) -> AgentRecord:
+        """The record of a run's folder, at its last checkpoint, or of an agent's file."""
+        if path.is_file():
+            return cls._of_file(path)
+        if not path.exists():
+            raise OptionError(f"{path} does not exist: name the folder of a run, or the file of an agent.")
+        return cls._of_run(path)
+
+    @classmethod
+    def _of_run(cls, run_dir: Path) -> AgentRecord:
+        config = _recorded(run_dir / RECORD)
+        checkpoint = CheckpointStore(run_dir / CHECKPOINTS).latest(with_segments=False)
+        if checkpoint is None:
+            raise OptionError(f"{run_dir} has no checkpoint yet, so there is no agent to load.")
+        # The spaces are those that the family reports.
+        options = dict(config["env"])
+        family = make_family(options.pop("family"), **options)
+        parameters = _acting(checkpoint.tensors["algorithm"]["agent"])
+        return cls(family.spec, config, parameters, checkpoint.step)
+
+    @classmethod
+    def _of_file(cls, path: Path) -> AgentRecord:
+        try:
+            # Objects are never unpickled, whoever the file comes from.
+            stored = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # a crafted file can make the loader raise anything
+            raise OptionError(f"{path} is not the file of an agent: it cannot be read.") from error
+        number = stored.get("agent_format") if isinstance(stored, dict) else None
+        if number != FILE_FORMAT:
+            raise OptionError(f"{path} is not the file of an agent that this version of Retrial reads.")
+        spec = EnvSpec(
+            stored["name"],
+            _space_of(stored["obs_space"]),
+            _space_of(stored["action_space"]),
+            stored["task_dim"],
+        )
+        return cls(spec, stored["config"], stored["parameters"], stored["env_steps"])
+
+    def save(self, path: Path) -> None:
+        """Write an agent's file; it takes neither the run nor the environment to load it."""
+        stored = {
+            "agent_format": FILE_FORMAT,
+            "name": self.spec.name,
+            "obs_space": _plain_space(self.spec.obs_space),
+            "action_space": _plain_space(self.spec.action_space),
+            "task_dim": self.spec.task_dim,
+            "config": self.config,
+            "parameters": self.parameters,
+            "env_steps": self.env_steps,
+        }
+        aside = path.with_name(f".{path.name}.{os.getpid()}")
+        torch.save(stored, aside)
+        aside.replace(path)  # a reader finds the old file or the new one, never half of one
+
+    # -- what the run was ------------------------------------------------------------------------------------
+
+    @property
+    def episodes(self) -> int:
+        """k: the episodes of a trial in evaluation."""
+        return self.config["evaluation"]["episodes_per_trial"] or self.config["env"]["max_rollouts_per_task"]
+
+    @property
+    def horizon(self) -> int:
+        """H: the most env steps of an episode."""
+        return self.config["env"]["max_episode_steps"]
+
+    @property
+    def layout(self) -> Layout:
+        """The rows that the agent was trained on."""
+        env = self.config["env"]
+        return Layout(self.spec, with_task=env["oracle"], with_flag=env["max_rollouts_per_task"] > 1)
+
+    @property
+    def reads_rewards(self) -> bool:
+        """Whether the agent's actions depend on the rewards."""
+        agent = self.config["agent"]
+        return agent["arch"] == "Memory" and agent["reward_embedding"] > 0
+
+    def build(self, rows_per_trial: int, device: str) -> Agent:
+        """The agent, with room in its memory for trials of so many rows."""
+        memory, algorithm = (self._section(name) for name in ("memory", "algorithm"))
+        kind, learner = MEMORIES[memory["name"]], ALGORITHMS[algorithm["name"]]
+        memory_config = typed(kind.Config, "memory", memory)
+        config = typed(AgentConfig, "agent", self._section("agent"))
+        if config.arch.name != "Markov":
+            memory_config = kind.fitted(memory_config, rows_per_trial)
+        agent = learner.make_agent(
+            typed(learner.Config, "algorithm", algorithm),
+            AgentSpec(self.layout.obs_space, self.spec.action_space, config, kind, memory_config, device),
+        )
+        # The critic's own parameters are not in the file: nothing that acts reads them.
+        found = agent.load_state_dict(self.parameters, strict=False)
+        missing = [name for name in found.missing_keys if name.startswith(ACTING)]
+        for name in [*missing, *found.unexpected_keys]:
+            raise OptionError(f"The parameters do not fit the agent of their config: {name}.")
+        return agent
+
+    def _section(self, name: str) -> dict[str, Any]:
+        return self.config[name]
+
+
+def typed(kind: type[T], owner: str, values: Mapping[str, Any]) -> T:
+    """The config dataclass of plain values, the inverse of `plain`; a wrong one is refused in a sentence."""
+    hints = get_type_hints(kind)
+    converted = dict(values)
+    for item in fields(kind):  # pyright: ignore[reportArgumentType]
+        if is_dataclass(hints[item.name]) and item.name in values:
+            nested: Any = hints[item.name]
+            converted[item.name] = typed(nested, f"{owner}.{item.name}", values[item.name])
+    return from_keywords(kind, owner, converted)
+
+
+def _recorded(record: Path) -> dict[str, Any]:
+    """The plain config of a run's folder."""
+    if not record.is_file():
+        raise OptionError(f"{record.parent} is not the folder of a run: it has no {RECORD}.")
+    try:
+        config: Any = yaml.safe_load(record.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise OptionError(f"{record} cannot be read as the config of a run.") from error
+    if not isinstance(config, dict):
+        raise OptionError(f"{record} cannot be read as the config of a run: it is no list of names.")
+    number = config.pop("format", None)
+    if number != FORMAT:
+        raise OptionError(f"{record} has format {number}, and this version of Retrial reads format {FORMAT}.")
+    return config
+
+
+def _acting(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of what acts, in tensors of their own."""
+    return {
+        name: value.detach().cpu().clone() if isinstance(value, Tensor) else value
+        for name, value in parameters.items()
+        if name.startswith(ACTING)
+    }
+
+
+# -- spaces in a file ----------------------------------------------------------------------------------------
+
+
+def _plain_space(space: ObsSpace | ActionSpace) -> dict[str, Any]:
+    """A space as numbers and tensors."""
+    if isinstance(space, spaces.Dict):
+        return {"parts": dict(_plain_parts(space))}
+    if isinstance(space, spaces.Discrete):
+        return {"n": int(space.n), "start": int(space.start)}
+    assert isinstance(space, spaces.Box)
+    bounds = {"low": _bound(space.low), "high": _bound(space.high)}
+    return {"shape": list(space.shape), "dtype": space.dtype.name, **bounds}
+
+
+def _plain_parts(space: spaces.Dict) -> Iterator[tuple[str, dict[str, Any]]]:
+    for key, part in space.spaces.items():
+        assert isinstance(part, spaces.Box)
+        yield key, _plain_space(part)
+
+
+def _bound(bound: Any) -> Tensor:
+    """The bounds of a box, or one number where all are the same: those of a picture are many."""
+    one = bound.reshape(-1)[:1]
+    return torch.from_numpy(one.copy() if (bound == one).all() else bound.copy())
+
+
+def _space_of(stored: Mapping[str, Any]) -> Any:
+    """The space of what `_plain_space` gave."""
+    if "parts" in stored:
+        return spaces.Dict({key: _space_of(part) for key, part in stored["parts"].items()})
+    if "n" in stored:
+        return spaces.Discrete(stored["n"], start=stored["start"])
+    shape, dtype = tuple(stored["shape"]), np.dtype(stored["dtype"])
+    low, high = (np.broadcast_to(stored[name].numpy(), shape) for name in ("low", "high"))
+    return spaces.Box(low, high, shape, dtype.type)

@@ -1,0 +1,252 @@
+"""The player: stepped by hand an agent does what it does in evaluation, number for number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from envs.meta.make_env import make_env
+from envs.meta.third_party.gymnasium_family import GymnasiumFamily
+from envs.parallel_env_manager import ParallelEnvManager
+from policies.agents import AGENT_ARCHS
+from policies.agents.base import Arch
+from policies.algorithms import ALGORITHMS
+from policies.collection.actors import AgentActor
+from policies.evaluation import evaluate_list
+from policies.learner import Learner
+from policies.memory import MEMORIES
+from policies.play import Player, PlayError, load_agent, save_agent
+from policies.play.record import AgentRecord
+from tests.policies.play.toy import LENGTHS, Answering, a_player, agent_file
+from tests.runs import tiny_config
+from utils.options import OptionError
+from utils.seeding import Phase, trial_seed
+
+SLOTS = 3
+# One family for each kind of actions; falls make trials of different lengths.
+FAMILIES = {"continuous": "PointRobot", "discrete": "GridNavi"}
+
+
+def combinations() -> list[Any]:
+    """Every agent, memory and algorithm that go together; without a memory it does not matter which."""
+    found = []
+    for algorithm, kind in ALGORITHMS.items():
+        for arch in AGENT_ARCHS:
+            config = tiny_config(arch=arch).agent
+            if any(kind.problems(kind.Config(name=algorithm), config)):
+                continue
+            for memory in MEMORIES if arch is not Arch.Markov else ["GRU"]:
+                for actions in kind.serves:
+                    family = FAMILIES[actions.name]
+                    found.append(
+                        pytest.param(
+                            algorithm, arch, memory, family, id=f"{algorithm}-{arch.name}-{memory}-{family}"
+                        )
+                    )
+    return found
+
+
+def a_learner(algorithm: str, arch: Arch, memory: str, family: str, **options: Any) -> Learner:
+    """A learner with a normaliser that has seen rows, and parameters that make actions differ."""
+    changes = {"normalise_obs": True, "normalise_reward": True} | options.pop("agent", {})
+    config = tiny_config(family, arch, algorithm=algorithm, agent=changes, num_slots=SLOTS, seed=3, **options)
+    object.__setattr__(config, "memory", MEMORIES[memory].Config(name=memory, hidden_size=16))
+    learner = Learner(config)
+    learner.collect_rollouts_parallel(2, random_actions=True)
+    with torch.no_grad():
+        for parameter in learner.agent.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    return learner
+
+
+def by_hand(player: Player, manager: ParallelEnvManager, tasks: np.ndarray, seeds: list[int]) -> np.ndarray:
+    """[n, k] returns of one trial in each slot."""
+    returns = np.zeros((len(tasks), manager.episodes_per_trial))
+    rows = manager.reset(tasks, seeds)
+    slots = np.arange(len(tasks))
+    while manager.running.any():
+        actions = player.act(rows.obs, rows.reward, rows.ended)
+        rows = manager.step(actions)
+        returns[slots, manager.episode] += np.where(rows.valid, rows.reward, 0.0)
+    return returns
+
+
+@pytest.mark.parametrize(("algorithm", "arch", "memory", "family"), combinations())
+def test_playing_by_hand_gives_the_returns_of_an_evaluation(
+    algorithm: str, arch: Arch, memory: str, family: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "agent.pt"
+    with a_learner(algorithm, arch, memory, family) as learner:
+        manager, tasks, seed = learner.eval_env, learner.eval_tasks, learner.config.seed
+        AgentRecord.of_agent(learner.agent, learner.family.spec, learner.config).save(file)
+        seeds = [trial_seed(seed, Phase.EVALUATE, number) for number in range(SLOTS)]
+        for deterministic in (True, False):
+            actor = AgentActor(learner.agent, "cpu", deterministic)
+            expected = evaluate_list(manager, actor, tasks, seed=seed).returns
+            player = load_agent(file, n=SLOTS, deterministic=deterministic)
+            np.testing.assert_array_equal(by_hand(player, manager, tasks, seeds), expected)
+
+
+def play_plainly(player: Player, env: Answering, episodes: int) -> None:
+    """Anybody's loop over a Gymnasium environment, one episode after the other."""
+    for _ in range(episodes):
+        (obs, info), reward, done = env.reset(), 0.0, False
+        while not done:
+            action = player.act(obs, reward, done, info)
+            obs, reward, terminated, truncated, info = env.step(action)
+            done = terminated or truncated
+        assert player.act(obs, reward, done, info) is None
+
+
+def test_a_plain_loop_shows_the_rows_of_a_manager(tmp_path: Path) -> None:
+    made: list[Answering] = []
+
+    def make() -> Answering:
+        made.append(Answering())
+        return made[-1]
+
+    family = GymnasiumFamily.from_factory(make, max_episode_steps=6, max_rollouts_per_task=2)
+    player = a_player(tmp_path)
+    with ParallelEnvManager(family, 1, episodes_per_trial=2, seed=0) as manager:
+        for _ in range(2):
+            rows = manager.reset()
+            while manager.running.any():
+                rows = manager.step(player.act(rows.obs, rows.reward, rows.ended))
+            player.act(rows.obs, rows.reward, rows.ended)
+    env, other = Answering(), a_player(tmp_path)
+    play_plainly(other, env, episodes=4)
+    assert len(env.seen) == sum(LENGTHS) and env.seen == made[-1].seen
+    np.testing.assert_array_equal(player.state["hidden"], other.state["hidden"])
+
+
+def vector(mode: AutoresetMode) -> SyncVectorEnv:
+    return SyncVectorEnv([Answering, lambda: Answering(1)], autoreset_mode=mode)
+
+
+def answers(env: SyncVectorEnv) -> list[list[tuple[float, ...]]]:
+    """What the first two trials of each copy were asked."""
+    return [[one for one in copy.seen if one[0] < 4] for copy in env.envs]  # pyright: ignore
+
+
+@pytest.mark.parametrize("stable_baselines", [False, True])
+def test_vector_environments_that_reset_themselves_show_the_same_rows(
+    tmp_path: Path, stable_baselines: bool
+) -> None:
+    """In the step after the end, or in the same one, where the last observation is in the infos."""
+    seen = []
+    for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
+        env, player = vector(mode), a_player(tmp_path, n=2)
+        (obs, infos), reward, done = env.reset(), np.zeros(2), np.zeros(2, np.bool_)
+        for _ in range(24):
+            actions = player.act(obs, reward, done, infos)
+            obs, reward, terminated, truncated, infos = env.step(actions)
+            done = terminated | truncated
+            if stable_baselines and mode is AutoresetMode.SAME_STEP:
+                finals = infos.get("final_obs", [None, None])
+                infos = [{"terminal_observation": final} for final in finals]
+        seen.append(answers(env))
+        env.close()
+    assert seen[0] == seen[1] and len(seen[0][0]) == sum(LENGTHS)
+
+
+def test_another_batch_size_changes_last_bits_only(tmp_path: Path) -> None:
+    one, many = a_player(tmp_path), a_player(tmp_path, n=5)
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        obs = rng.normal(size=2)
+        np.testing.assert_allclose(many.act(np.tile(obs, (5, 1)))[3], one.act(obs), rtol=0, atol=1e-5)
+        one.reset()
+        many.reset()
+
+
+def test_reset_forgets_these_slots_only(tmp_path: Path) -> None:
+    player, fresh = a_player(tmp_path, n=3), a_player(tmp_path, n=3)
+    obs = np.arange(6.0).reshape(3, 2)
+    for reward in (0.0, 1.0, 1.0):
+        player.act(obs, reward)
+    before = player.state["hidden"]
+    player.reset([1])
+    assert not player.state["hidden"][1].any()
+    np.testing.assert_array_equal(player.state["hidden"][[0, 2]], before[[0, 2]])
+    actions, expected = player.act(obs, [1.0, 0.0, 1.0]), fresh.act(obs)
+    np.testing.assert_array_equal(actions[1], expected[1])
+    assert not np.array_equal(actions[0], expected[0])
+    assert player.episode.tolist() == [0, 0, 0]
+    with pytest.raises(PlayError, match=r"reset\(3\) names no slots"):
+        player.reset(3)
+
+
+def test_actions_are_legal_and_the_agent_remembers_them_as_they_were_chosen(tmp_path: Path) -> None:
+    player = a_player(tmp_path)
+    player.act(np.array([30.0, -40.0]))
+    assert np.abs(player._chosen).max() > 1
+    action = player.act(np.array([30.0, -40.0]), 1.0)
+    assert player.action_space.contains(action)
+    assert np.abs(player._rows.rows.prev_action).max() > 1
+
+
+def test_a_trial_of_make_env_is_played_with_its_flags(tmp_path: Path) -> None:
+    """`done` is that of the trial, or that of the inner episodes: the flag tells of the new one."""
+    states = []
+    for inner in (False, True):
+        player, env = a_player(tmp_path), make_env("PointRobot", 2, seed=0, horizon=6)
+        (obs, info), reward, done, over = env.reset(), 0.0, False, False
+        while not over:
+            obs, reward, terminated, truncated, info = env.step(player.act(obs, reward, done, info))
+            over = terminated or truncated
+            done = info["terminated"] or info["truncated"] if inner else over
+        assert player.act(obs, reward, done) is None and player.episode.tolist() == [1]
+        states.append(player.state["hidden"])
+        env.close()
+    np.testing.assert_array_equal(*states)
+
+
+def test_an_agent_that_is_shown_its_task_finds_it_in_the_info(tmp_path: Path) -> None:
+    player = load_agent(agent_file(tmp_path, env={"oracle": True}))
+    obs, task = np.array([0.5, -0.5]), np.array([1.0, 0.0])
+    with pytest.raises(PlayError, match="shown its task"):
+        player.act(obs)
+    action = player.act(obs, info={"task": task})
+    player.reset()
+    np.testing.assert_array_equal(action, player.act(np.concatenate([obs, task])))
+    player.reset()
+    np.testing.assert_array_equal(action, player.act(np.concatenate([obs, task, [0.0]])))
+
+
+def test_an_agent_function_hands_rewards_on_or_refuses(tmp_path: Path) -> None:
+    obs = np.array([0.5, -0.5])
+    agent_fn = a_player(tmp_path).as_agent_fn()
+    assert agent_fn.reads_rewards
+    with pytest.raises(PlayError, match="is handed none: step it by"):
+        agent_fn(obs, False)
+    np.testing.assert_array_equal(agent_fn(obs, False, reward=0.0), a_player(tmp_path).act(obs))
+
+    blind = load_agent(agent_file(tmp_path, agent={"reward_embedding": 0})).as_agent_fn()
+    actions = [blind(obs, done) for done in (False, False, True, False)]
+    assert actions[2] is None and not np.array_equal(actions[0], actions[1])
+
+
+def test_threads_of_torch_are_left_as_they_were(tmp_path: Path) -> None:
+    player, threads = a_player(tmp_path), torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    player.act(np.zeros(2))
+    assert torch.get_num_threads() == threads + 1
+    torch.set_num_threads(threads)
+
+
+def test_numbers_that_cannot_be_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    for name in ("n", "episodes", "horizon"):
+        with pytest.raises(OptionError, match=f"load_agent: {name}=0 must be at least 1"):
+            a_player(tmp_path, **{name: 0})
+
+
+def test_a_player_saves_its_agent_alone(tmp_path: Path) -> None:
+    player = a_player(tmp_path)
+    save_agent(player, tmp_path / "copy.pt")
+    again = load_agent(tmp_path / "copy.pt")
+    np.testing.assert_array_equal(player.act(np.ones(2)), again.act(np.ones(2)))
