@@ -76,7 +76,9 @@ class Layout:
     ) -> Rows:
         """Rows of `num_slots` slots, all zero.
 
-        `empty(shape, dtype)` makes each array: process backends place them in shared memory.
+        `empty(shape, dtype)` makes each array that a shard writes: process backends place those in shared
+        memory. What the clock and the manager write is memory that no worker can reach, so that whatever a
+        worker does, a trial can be re-run from it.
         """
 
         def of_space(space: spaces.Space[Any]) -> NDArray[Any]:
@@ -86,20 +88,20 @@ class Layout:
         policy: Any = self.obs_space
         obs_spaces = policy.spaces if isinstance(policy, spaces.Dict) else policy
         obs: Obs = map_obs(of_space, obs_spaces)
-        flags = [empty((num_slots,), np.bool_) for _ in range(6)]
+        actions = self.spec.action_space
         return Rows(
             obs=obs,
             reward=empty((num_slots,), np.float64),
-            terminated=flags[0],
-            truncated=flags[1],
+            terminated=empty((num_slots,), np.bool_),
+            truncated=empty((num_slots,), np.bool_),
             info=empty((num_slots, len(self.spec.info_names)), np.float64),
-            episode_start=flags[2],
-            trial_start=flags[3],
-            trial_end=flags[4],
-            valid=flags[5],
-            task=empty((num_slots, self.spec.task_dim), np.float64),
-            prev_action=of_space(self.spec.action_space),
-            label=empty((num_slots,), np.int64),
+            episode_start=np.zeros(num_slots, np.bool_),
+            trial_start=np.zeros(num_slots, np.bool_),
+            trial_end=np.zeros(num_slots, np.bool_),
+            valid=np.zeros(num_slots, np.bool_),
+            task=np.zeros((num_slots, self.spec.task_dim)),
+            prev_action=np.zeros((num_slots, *(actions.shape or ())), actions.dtype),
+            label=np.zeros(num_slots, np.int64),
         )
 
     def part(self, rows: Rows, start: int, stop: int) -> Rows:

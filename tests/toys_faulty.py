@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import json
+import multiprocessing
 import os
 import resource
 import signal
 import sys
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,8 +84,92 @@ def reply_pipe() -> int:
     return frame.f_locals["descriptors"].replies
 
 
+# The children that faults of this process have forked, for tests of backends without worker processes.
+forked: list[int] = []
+
+
+def fork(child: str) -> None:
+    """Fork, and let the child come back from the call, raise an error, or stay for ever."""
+    pid = os.fork()
+    if pid:
+        forked.append(pid)
+        return
+    if child == "raise":
+        raise ValueError("the child is broken")
+    if child == "stay":
+        time.sleep(1e6)
+
+
+def write_into_rows() -> None:
+    """Write to every descriptor of shared rows, as a stray write may; and say how many there were."""
+    found = [one for one in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{one}")]
+    rows = [int(one) for one in found if "retrial-rows" in os.readlink(f"/proc/self/fd/{one}")]
+    for descriptor in rows:
+        os.write(descriptor, b"\xff" * 2000)
+    raise ValueError(f"there were {len(rows)} descriptors of rows")
+
+
+def whole(array: NDArray[Any]) -> NDArray[Any]:
+    """The array that this one is a part of: that of all slots."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def write_everywhere() -> None:
+    """Write to every descriptor that somebody else has opened, where that is possible."""
+    for descriptor in range(3, 64):
+        with suppress(OSError):
+            os.set_blocking(descriptor, False)
+            os.write(descriptor, b"\xff" * 2000)
+
+
+def start_threads() -> None:
+    """Leave a thread behind that never ends, and one that fails."""
+    threading.excepthook = lambda _: None
+    threading.Thread(target=time.sleep, args=(1e6,)).start()
+    threading.Thread(target=go_wrong, args=("raise",)).start()
+
+
+def use_multiprocessing() -> None:
+    """Compute something in a process of one's own, and fail if that does not work."""
+    for method in ("fork", "spawn", None):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            assert pool.map(abs, [-3]) == [3]
+
+
+# Faults by which an environment ends or meddles with its process, its descriptors or its memory.
+ABUSES: dict[str, Callable[[], object]] = {
+    "fork_and_return": lambda: fork("return"),
+    "fork_and_raise": lambda: fork("raise"),
+    "fork_and_stay": lambda: fork("stay"),
+    "exit": lambda: os._exit(3),
+    "exit_0": lambda: os._exit(0),
+    "sys_exit": lambda: sys.exit(4),
+    "abort": os.abort,
+    "exec": lambda: os.execv(sys.executable, [sys.executable, "-c", ""]),
+    "threads": start_threads,
+    "multiprocessing": use_multiprocessing,
+    "write_everywhere": write_everywhere,
+    "write_into_rows": write_into_rows,
+    "close_all": lambda: os.closerange(0, 256),
+}
+# Faults that the backends live through without building anything anew.
+HARMLESS = ("fork_and_return", "fork_and_raise", "fork_and_stay", "threads", "multiprocessing")
+# Faults that raise what is no `Exception`.
+FINAL_ERRORS: dict[str, type[BaseException]] = {
+    "generator_exit": GeneratorExit,
+    "cancelled": asyncio.CancelledError,
+    "interrupt": KeyboardInterrupt,
+}
+
+
 def go_wrong(fault: str) -> None:
     """Fail in the named way."""
+    if fault in FINAL_ERRORS:
+        raise FINAL_ERRORS[fault]("the end")
+    if fault in ABUSES:
+        ABUSES[fault]()
     if fault in SIGNALS:
         os.kill(os.getpid(), SIGNALS[fault])
     if fault == "late":
@@ -109,14 +198,6 @@ def go_wrong(fault: str) -> None:
         os.write(1, b"hanging\n")
     if fault == "tell":
         raise ValueError(json.dumps(surroundings()))
-    if fault == "exit":
-        os._exit(3)
-    if fault == "exit_0":
-        os._exit(0)
-    if fault == "sys_exit":
-        sys.exit(4)
-    if fault == "abort":
-        os.abort()
     if fault == "sleep":
         time.sleep(1e6)
     if fault == "busy":
@@ -187,6 +268,8 @@ class FaultyShard(CountingShard):
             return
         if config.fault != "slot_error":
             go_wrong(config.fault)
+        if config.fault in HARMLESS:
+            return
         try:
             go_wrong("raise")
         except ValueError as error:

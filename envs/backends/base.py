@@ -15,8 +15,12 @@ from numpy.typing import NDArray
 from envs.base import Rows, SlotError, TaskFamily
 from envs.layout import Layout
 from utils.options import option
+from utils.text import harmless
 
 Factory = Callable[[], TaskFamily]
+# What ends a run where environments are stepped in its own thread. All else that is raised there comes from
+# an environment and is contained, whatever its class is: a panic of Rust, say, is no `Exception`.
+RUN_ENDINGS = (KeyboardInterrupt,)
 
 
 class StartMethod(Enum):
@@ -129,7 +133,10 @@ class Segment:
 
 @dataclass(frozen=True)
 class Fault:
-    """What went wrong in some slots, as text that names no live object."""
+    """What went wrong in some slots, as text that names no live object.
+
+    All that an environment says of its failure goes through here, and is made harmless to terminals and logs.
+    """
 
     # The slots that caused it, as far as that is known.
     slots: tuple[int, ...]
@@ -138,6 +145,10 @@ class Fault:
     traceback: str = ""
     # All slots whose environments are gone: they must be restored before they are posted again.
     lost: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sentence", harmless(self.sentence))
+        object.__setattr__(self, "traceback", harmless(self.traceback))
 
 
 class BackendError(RuntimeError):
@@ -262,17 +273,19 @@ def fault_of_error(
     A `SlotError` counts slots from `first_slot`. The fault does not store the error, whose frames hold the
     environment.
     """
-    # A TracebackException gives a text even for errors whose own __str__ fails.
-    report = traceback.TracebackException.from_exception(error)
     # A slot that was not asked for cannot be the culprit, whatever the error says.
     culprit = error.slot + first_slot if isinstance(error, SlotError) else None
     culprits = (culprit,) if culprit in slots else slots
-    return Fault(
-        culprits,
-        f"raised {type(error).__name__}: {shorten(str(report), MESSAGE_LIMIT)}",
-        shorten("".join(report.format()), TRACE_LIMIT),
-        lost,
-    )
+    # A TracebackException gives a text even for errors whose own __str__ fails.
+    message = str(traceback.TracebackException.from_exception(error))
+    sentence = f"raised {type(error).__name__}: {shorten(message, MESSAGE_LIMIT)}"
+    return Fault(culprits, sentence, report_of(error), lost)
+
+
+def report_of(error: BaseException) -> str:
+    """Return the traceback of an environment's error as text, for a fault or for the log."""
+    lines = traceback.TracebackException.from_exception(error).format()
+    return harmless(shorten("".join(lines), TRACE_LIMIT))
 
 
 def construction_error(faults: Sequence[Fault]) -> BackendError:

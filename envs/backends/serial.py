@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import (
+    RUN_ENDINGS,
     Backend,
     BackendConfig,
     Block,
@@ -54,7 +55,10 @@ class SerialBackend(Backend):
         for number in range(len(self._segments)):
             try:
                 self._build(number)
-            except (Exception, SystemExit) as error:
+            except RUN_ENDINGS:
+                self.close()
+                raise
+            except BaseException as error:
                 slots = self._segments[number].slots
                 self.close()
                 raise construction_error([fault_of_error(error, slots, slots)]) from error
@@ -103,11 +107,11 @@ class SerialBackend(Backend):
             return Fault(tuple(slots.tolist()), "was lost and not built anew", lost=lost)
         try:
             host.run(slots, commands)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - it becomes a fault
-            return fault_of_error(error, tuple(slots.tolist()), self._segments[number].slots)
-        except BaseException:  # Ctrl-C in the middle of a step
+        except RUN_ENDINGS:  # in the middle of a step
             self._hosts[number] = None
             raise
+        except BaseException as error:  # noqa: BLE001 - it becomes a fault
+            return fault_of_error(error, tuple(slots.tolist()), self._segments[number].slots)
         return None
 
     def restore(self, slots: NDArray[np.int64], timeout: float) -> list[Fault]:
@@ -117,7 +121,9 @@ class SerialBackend(Backend):
             self._close(number)
             try:
                 self._build(number)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - it becomes a fault
+            except RUN_ENDINGS:
+                raise
+            except BaseException as error:  # noqa: BLE001 - it becomes a fault
                 segment_slots = self._segments[number].slots
                 faults.append(fault_of_error(error, segment_slots, segment_slots))
         return faults
@@ -128,7 +134,9 @@ class SerialBackend(Backend):
             raise render_error(slot, Fault((slot,), "was lost and not built anew"), lost=True)
         try:
             return host.render(slot)
-        except (Exception, SystemExit) as error:
+        except RUN_ENDINGS:
+            raise
+        except BaseException as error:
             raise render_error(slot, fault_of_error(error, (slot,), ()), lost=False) from error
 
     def close(self) -> None:

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import Block, Commands
+from envs.backends.base import RUN_ENDINGS, Block, Commands, report_of
+from envs.backends.home_process import HomeProcess
 from envs.base import Rows, Shard, SlotError, arrays_of
 from envs.layout import Layout
 
@@ -36,19 +37,22 @@ class ShardHost:
     """The shards of some blocks: what a serial backend is, and what every worker process and thread holds.
 
     No reward and no observation that is not finite leaves it: that is a `SlotError`, like any other failure
-    of an environment.
+    of an environment. And only this process leaves it: a fork that an environment makes and that comes back
+    is ended.
     """
 
     def __init__(
         self, blocks: Sequence[Block], layout: Layout, rows: Rows, threads: int = 1, *, first_slot: int = 0
     ) -> None:
         self._first_slot = first_slot
-        self._placed = [
-            _PlacedShard(
-                block.start, block.stop, block.factory().make_shard(block.stop - block.start, threads)
-            )
-            for block in blocks
-        ]
+        self._home = HomeProcess()
+        with self._home:
+            self._placed = [
+                _PlacedShard(
+                    block.start, block.stop, block.factory().make_shard(block.stop - block.start, threads)
+                )
+                for block in blocks
+            ]
         self._rows = rows
         self._start, self._stop = blocks[0].start, blocks[-1].stop
         own_rows = layout.part(rows, self._start, self._stop)
@@ -82,7 +86,8 @@ class ShardHost:
         rows.terminated[slots] = rows.truncated[slots] = False
         for start, shard, part in self._parts_of(slots):
             try:
-                shard.reset(slots[part] - start, tasks[part], seeds[part])
+                with self._home:
+                    shard.reset(slots[part] - start, tasks[part], seeds[part])
             except SlotError as error:
                 error.slot += start  # the shard has counted its own slots
                 raise
@@ -92,7 +97,8 @@ class ShardHost:
         """Step those slots only, with `actions[i]` in `slots[i]`."""
         for start, shard, part in self._parts_of(slots):
             try:
-                shard.step(slots[part] - start, actions[part])
+                with self._home:
+                    shard.step(slots[part] - start, actions[part])
             except SlotError as error:
                 error.slot += start
                 raise
@@ -129,24 +135,26 @@ class ShardHost:
     def render(self, slot: int) -> NDArray[np.uint8]:
         """Draw a picture of one slot."""
         start, _, shard = next(placed for placed in self._placed if placed.start <= slot < placed.stop)
-        return shard.render(slot - start)
+        with self._home:
+            return shard.render(slot - start)
 
-    def close(
-        self, catching: type[BaseException] | tuple[type[BaseException], ...] = (Exception, SystemExit)
-    ) -> None:
+    def close(self, passing: type[BaseException] | tuple[type[BaseException], ...] = RUN_ENDINGS) -> None:
         """Close every shard; one that fails is reported and does not keep the others open.
 
-        A caller that no Ctrl-C of the user can reach passes `catching=BaseException`.
+        A caller that no Ctrl-C of the user can reach passes `passing=()`.
         """
         for start, stop, shard in self._placed:
             try:
-                shard.close()
-            except catching:
+                with self._home:
+                    shard.close()
+            except passing:
+                raise
+            except BaseException as error:  # noqa: BLE001 - the environments are thrown away
                 _log.warning(
-                    "The environments of slots %d to %d failed to close.",
+                    "The environments of slots %d to %d failed to close.\n%s",
                     self._first_slot + start,
                     self._first_slot + stop - 1,
-                    exc_info=True,
+                    report_of(error),
                 )
         self._placed.clear()
 

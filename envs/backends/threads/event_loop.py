@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import BackendConfig, Block, Fault, cut_blocks
+from envs.backends.base import BackendConfig, Block, Fault, cut_blocks, report_of
+from envs.backends.home_process import HomeProcess
 from envs.backends.threads.local import LocalBackend, stack_of_thread, stack_text
 from envs.backends.threads.local_host import Letter, LocalHost, Mailbox, Order, OrderKind
 from envs.layout import Layout
@@ -39,10 +40,18 @@ class PunctualSelector(selectors.DefaultSelector):
 
     Epoll waits in whole milliseconds, and asyncio rounds them up: a tenth of a ten-millisecond timer. The
     descriptor of epoll can itself be waited for, in microseconds.
+
+    Epoll also belongs to all forks of a process together: one that an environment makes in a coroutine is
+    ended before it takes an event away from its parent.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._home = HomeProcess()
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return what is ready, after at most so many seconds."""
+        self._home.end_forks()
         if timeout is not None and timeout > 0 and isinstance(self, EPOLL) and self.fileno() < SELECTABLE:
             select.select((self,), (), (), timeout)
             timeout = 0
@@ -64,7 +73,10 @@ class _LoopThread:
         self._mail = mail
         self._hosts: set[LocalHost] = set()
         self._tasks: dict[LocalHost, asyncio.Task[None]] = {}
-        self._ending = False
+        # The task that closes everything; from then on orders find no loop to run in.
+        self._closing: asyncio.Task[None] | None = None
+        self._stop_was_told = False
+        self._home = HomeProcess()
         self.loop = asyncio.SelectorEventLoop(PunctualSelector())
         self.loop.set_exception_handler(
             lambda _, context: _log.warning("In the loop of the environments: %s", context.get("message"))
@@ -111,19 +123,36 @@ class _LoopThread:
     # -- on the loop's thread --------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        # The environments are closed in the loop in which they have lived.
         try:
-            self.loop.run_forever()
-            self.loop.run_until_complete(self._close_all())
+            while self._closing is None or not self._closing.done():
+                self._run_until_stopped()
         finally:
             self.loop.close()
 
+    def _run_until_stopped(self) -> None:
+        """Run the loop until everything is closed, or until an environment stops it.
+
+        An environment can do that by `stop`, or by `sys.exit` in a task of its own. What waits in the loop is
+        still there then, so the loop can go on as if nothing had happened.
+        """
+        reason = "It called stop()."
+        try:
+            self.loop.run_forever()
+        except BaseException as error:  # noqa: BLE001 - third-party code: no Ctrl-C arrives on this thread
+            reason = report_of(error)
+        if (self._closing is None or not self._closing.done()) and not self._stop_was_told:
+            self._stop_was_told = True
+            _log.warning(
+                "An environment stopped the event loop, which goes on. (This is told once.)\n%s", reason
+            )
+
     def _end(self) -> None:
-        self._ending = True  # orders that arrive later find no loop to run in
-        self.loop.stop()
+        # The environments are closed in the loop in which they have lived.
+        self._closing = self.loop.create_task(self._close_all())
+        self._closing.add_done_callback(lambda _: self.loop.stop())
 
     def _start(self, kind: OrderKind, orders: Sequence[Order], sequence: int) -> None:
-        if self._ending:
+        if self._closing is not None:
             return
         for host, slots in orders:
             self._tasks[host] = self.loop.create_task(self._execute(kind, host, slots, sequence))
@@ -134,16 +163,18 @@ class _LoopThread:
         """Carry out one order, and put the letter that answers it into the mailbox."""
         fault, picture = None, None
         try:
-            if kind is OrderKind.RUN:
-                await self._run(host, slots)
-            elif kind is OrderKind.BUILD:
-                self._hosts.add(host)
-                host.build()
-            else:
-                picture = host.render(int(slots[0]))
-        except GeneratorExit:
-            raise  # the coroutine is thrown away with its loop
-        except BaseException as error:  # noqa: BLE001 - sys.exit() would end the loop
+            with self._home:
+                if kind is OrderKind.RUN:
+                    await self._run(host, slots)
+                elif kind is OrderKind.BUILD:
+                    self._hosts.add(host)
+                    host.build()
+                else:
+                    picture = host.render(int(slots[0]))
+        except BaseException as error:
+            # Outside of its loop the coroutine is thrown away: it may not await any more.
+            if isinstance(error, GeneratorExit) and not self.loop.is_running():
+                raise
             fault = host.fault(error, slots)
             if host.abandoned and isinstance(error, self._asyncio.CancelledError):
                 await self._close(host)  # `cancel` has ended it
@@ -186,8 +217,9 @@ class _LoopThread:
             await shard.close_slot(0)
         except (GeneratorExit, self._asyncio.CancelledError):
             raise
-        except BaseException:  # noqa: BLE001 - the environment is thrown away; sys.exit() would end the loop
-            _log.warning("The environment of slot %d failed to close.", host.start, exc_info=True)
+        except BaseException as error:  # noqa: BLE001 - it is thrown away; sys.exit() would end the loop
+            report = report_of(error)
+            _log.warning("The environment of slot %d failed to close.\n%s", host.start, report)
 
     async def _close_all(self) -> None:
         tasks = [task for task in self._asyncio.all_tasks() if task is not self._asyncio.current_task()]

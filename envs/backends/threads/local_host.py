@@ -124,7 +124,7 @@ class LocalHost:
         shard_host, self.shard_host = self.shard_host, None
         if shard_host is not None:
             # No Ctrl-C arrives on this thread: whatever is raised here comes from an environment.
-            shard_host.close(BaseException)
+            shard_host.close(passing=())
 
     def fault(self, error: BaseException, slots: NDArray[np.int64]) -> Fault:
         """Return the fault for an error that was raised while these slots ran."""

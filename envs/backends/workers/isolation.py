@@ -25,7 +25,8 @@ SINGLE_THREAD: dict[str, str] = dict.fromkeys(
 _SECRET_WORDS = {"KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL"}
 _SECRET_ENDS = ("APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE")
 
-# Descriptors that a forked worker must close: a copy of a pipe's end would hide the death of its owner.
+# Descriptors that a forked worker must close: a copy of a pipe's end would hide the death of its owner, and
+# rows belong to the workers of one manager.
 trainer_ends: set[int] = set()
 
 
@@ -59,6 +60,9 @@ def isolate(own: Iterable[int], stack_file: int, dies_with_parent: bool) -> None
     On SIGUSR1 the worker writes its stack to the descriptor `stack_file`.
     """
     _ThisProcess.is_worker = True
+    # For the trainer the worker stays a daemon. For itself it is none, or an environment that uses
+    # multiprocessing could start no process.
+    multiprocessing.current_process().daemon = False
     # Signals that end a run reach the whole group; the trainer decides when its workers stop, after its
     # checkpoint.
     for number in ENDINGS:

@@ -1,17 +1,12 @@
 """How actions and rows travel between trainer and worker: through shared memory, or in the messages.
 
 The blueprint of what a worker builds is at the end: it is pickled by the trainer and unpickled in the worker.
-
-The shared memory has no name in /dev/shm or anywhere else. So the kernel frees it with the last process that
-maps it, and nothing can leak, whichever process is killed.
 """
 
 from __future__ import annotations
 
 import inspect
-import mmap
 import os
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import BackendError, Block
+from envs.backends.workers import isolation
+from envs.backends.workers.memory import SharedMemory, reserve
 from envs.backends.workers.messages import MalformedMessage
 from envs.base import Rows, Slots
 from envs.layout import Layout
@@ -72,6 +69,10 @@ class RowTransport(ABC):
     def pack(self, slots: Slots) -> bytes:
         """Return what the reply carries of the rows of these slots."""
 
+    def separate(self) -> None:
+        """In a fork of a worker: keep rows and actions as they are, apart from those of the trainer."""
+        return
+
     def close(self) -> None:
         """Close the descriptor; the rows stay readable."""
         return
@@ -88,12 +89,17 @@ class SharedRows(RowTransport):
 
     def __init__(self, layout: Layout, num_slots: int, descriptor: int | None = None) -> None:
         num_bytes = bytes_needed(layout, num_slots)
-        self.descriptor = _reserve(num_bytes) if descriptor is None else descriptor
+        self.descriptor = reserve(num_bytes) if descriptor is None else descriptor
+        if descriptor is None:
+            isolation.trainer_ends.add(self.descriptor)
         try:
-            place = _ArrayPlacer(mmap.mmap(self.descriptor, num_bytes))
-        finally:
-            if descriptor is not None:  # a worker needs its descriptor no longer, mapped or not
-                self.close()
+            self._memory = SharedMemory(self.descriptor, num_bytes)
+        except OSError:
+            self.close()
+            raise
+        if descriptor is not None:  # a worker needs its descriptor no longer
+            self.close()
+        place = _ArrayPlacer(self._memory.buffer)
         # Both sides place the arrays in the same order, so that they find them at the same offsets.
         self.rows = layout.allocate(num_slots, place)
         self._actions = place.actions(layout, num_slots)
@@ -114,9 +120,13 @@ class SharedRows(RowTransport):
     def pack(self, slots: Slots) -> bytes:
         return b""
 
+    def separate(self) -> None:
+        self._memory.separate()
+
     def close(self) -> None:
         # Only starting (and restarted) workers need the descriptor; the memory stays.
         if self.descriptor >= 0:
+            isolation.trainer_ends.discard(self.descriptor)
             os.close(self.descriptor)
             self.descriptor = -1
 
@@ -178,7 +188,7 @@ def bytes_needed(layout: Layout, num_slots: int) -> int:
 class _ArrayPlacer:
     """Makes arrays one after the other in a buffer; without a buffer it only adds up their sizes."""
 
-    def __init__(self, buffer: mmap.mmap | None) -> None:
+    def __init__(self, buffer: Any) -> None:
         self._buffer, self.used = buffer, 0
 
     def __call__(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
@@ -193,24 +203,6 @@ class _ArrayPlacer:
     def actions(self, layout: Layout, num_slots: int) -> NDArray[Any]:
         space = layout.spec.action_space
         return self((num_slots, *(space.shape or ())), space.dtype)
-
-
-def _reserve(num_bytes: int) -> int:
-    """Return a descriptor of zeroed memory that has no name."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("retrial-rows")
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    try:
-        os.ftruncate(descriptor, num_bytes)
-        # Reserved now, so that a lack of memory is an error here and not a SIGBUS in the middle of a run.
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, 0, num_bytes)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 # -- what a worker builds ------------------------------------------------------------------------------------

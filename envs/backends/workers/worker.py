@@ -12,11 +12,13 @@ import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import reduction
 from typing import Any
 
 import numpy as np
 
+from envs.backends.home_process import HomeProcess
 from envs.backends.shard_host import ShardHost
 from envs.backends.workers.isolation import isolate
 from envs.backends.workers.messages import (
@@ -60,6 +62,8 @@ class WorkerHosts:
 
     def __init__(self, blueprint: Blueprint, memory: int) -> None:
         self._transport = blueprint.transport(blueprint.layout, blueprint.num_slots, memory)
+        # Before the first line of an environment runs: no fork of it may write into the trainer's rows.
+        os.register_at_fork(after_in_child=self._transport.separate)
         self._task_dim = blueprint.layout.spec.task_dim
         self._hosts = [
             ShardHost(blocks, blueprint.layout, self._transport.rows) for blocks in blueprint.segments
@@ -105,6 +109,7 @@ def worker_main(descriptors: WorkerDescriptors, dies_with_parent: bool) -> None:
     """Run the whole life of a worker process."""
     own = {descriptors.memory, descriptors.requests, descriptors.replies}
     isolate(own, descriptors.replies, dies_with_parent)
+    os.register_at_fork(after_in_child=partial(_close_in_fork, descriptors))
     code = 1
     try:
         code = _exit_code_of_serving(descriptors)
@@ -114,6 +119,13 @@ def worker_main(descriptors: WorkerDescriptors, dies_with_parent: bool) -> None:
     finally:
         # Whatever ends the worker: threads that an environment has started must not keep it alive.
         os._exit(code)
+
+
+def _close_in_fork(descriptors: WorkerDescriptors) -> None:
+    """Take the pipes away from a fork of an environment: only the worker itself reads and answers."""
+    for descriptor in (descriptors.requests, descriptors.replies):
+        with suppress(OSError):  # an environment may have closed it
+            os.close(descriptor)
 
 
 def _exit_code_of_serving(descriptors: WorkerDescriptors) -> int:
@@ -136,17 +148,19 @@ def _exit_code_of_serving(descriptors: WorkerDescriptors) -> int:
 def serve_requests(descriptors: WorkerDescriptors) -> None:
     """Build the environments, then answer requests until one says CLOSE or the trainer is gone."""
     hosts: WorkerHosts | None = None
+    home = HomeProcess()
     try:
         for (token, kind, segment, num_steps, num_resets, _), body in read_requests(descriptors.requests):
             if kind == MessageKind.CLOSE:
                 return
             status, answer = Status.DONE, b""
             try:
-                # An environment runs only in here.
-                if kind == MessageKind.BUILD:
-                    hosts = WorkerHosts(pickle.loads(body), descriptors.memory)
-                else:
-                    status, answer = _answer(hosts, kind, segment, num_steps, num_resets, body)
+                # An environment runs only in here; only this process comes out again, to answer.
+                with home:
+                    if kind == MessageKind.BUILD:
+                        hosts = WorkerHosts(pickle.loads(body), descriptors.memory)
+                    else:
+                        status, answer = _answer(hosts, kind, segment, num_steps, num_resets, body)
             except SystemExit:
                 raise  # ends the worker: the trainer reads its exit code
             except BaseException as error:  # noqa: BLE001 - it is sent to the trainer as text

@@ -21,6 +21,7 @@ RESTART = "faults_env::test_restart_gives_the_data_of_a_run_without_the_fault"
 RAISE = "faults_env::test_raise_stops_at_once_with_one_named_error"
 DROP = "faults_env::test_drop_gives_up_the_trials_of_the_fault_and_no_other"
 OTHERS = "faults_backends::test_every_policy_holds_on_every_backend"
+FREE = "faults_backends::test_what_an_environment_may_do_in_a_worker_costs_nothing"
 DIES = "faults_worker::test_a_worker_that_dies_while_it_works_is_replaced"
 ENDS = "faults_parent::test_no_worker_in_any_state_outlives_its_trainer"
 REFUSED = "../interop/gymnasium_shard_checks::test_what_is_not_of_its_space_is_refused_and_not_stored"
@@ -142,6 +143,43 @@ LIST: dict[str, tuple[str, list[str]]] = {
             "faults_env::test_a_limit_below_a_new_worker_is_an_error_instead_of_an_endless_loop",
             "faults_env::test_a_fault_while_a_worker_is_recycled_is_a_fault_like_any_other",
         ],
+    ),
+    "A16": (
+        "forks that stay, come back or fail, exec, multiprocessing",
+        [
+            RESTART,
+            RAISE,
+            DROP,
+            FREE,
+            "faults_backends::test_multiprocessing_works_on_the_other_backends_too",
+            "home_process::test_a_fork_that_comes_back_changes_nothing",
+            "home_process::test_what_a_fork_writes_meanwhile_reaches_no_row",
+            "threads/event_loop::test_a_coroutine_that_forks_and_waits_in_the_child_changes_nothing",
+        ],
+    ),
+    "A17": (
+        "errors that are no Exception",
+        [
+            RESTART,
+            RAISE,
+            DROP,
+            OTHERS,
+            "faults_backends::test_ctrl_c_in_a_step_ends_a_serial_run",
+            "threads/event_loop::test_an_error_that_is_no_exception_is_a_fault_at_once",
+        ],
+    ),
+    "A18": (
+        "writes into the rows of others",
+        [
+            "workers/transport::test_what_recovery_needs_is_in_no_memory_that_a_worker_reaches",
+            "workers/memory::test_a_mapping_keeps_no_descriptor_and_ends_with_its_last_array",
+            "workers/memory::test_a_stray_write_of_a_worker_finds_no_descriptor_of_the_rows",
+            "workers/memory::test_whatever_a_worker_writes_into_the_rows_its_trials_can_be_run_again",
+        ],
+    ),
+    "A19": (
+        "a loop that is stopped from inside",
+        ["threads/event_loop::test_a_loop_that_an_environment_stops_goes_on"],
     ),
     "B1": (
         "SIGKILL: idle, in a step, in a reset, in an answer, while it is replaced",
@@ -283,7 +321,7 @@ def named_in(file: str) -> set[str]:
 def test_every_fault_of_the_list_has_its_tests() -> None:
     assert list(LIST) == [
         f"{kind}{number}"
-        for kind, count in (("A", 15), ("B", 10), ("C", 6))
+        for kind, count in (("A", 19), ("B", 10), ("C", 6))
         for number in range(1, count + 1)
     ]
     assert all(words and tests for words, tests in LIST.values())

@@ -15,11 +15,10 @@ from envs.backends import BACKENDS
 from envs.backends.base import OnFault, StartMethod
 from envs.base import Shard
 from tests.faults import DEADLINE_S, TOY, check_run, fault_free, faulty, happened, manage, played
-from tests.toys_faulty import FaultyFamily
+from tests.toys_faulty import FINAL_ERRORS, HARMLESS, FaultyFamily
 
 PROCESSES = ("process", "pipe")
-# Faults that any backend lives through; but that `serial` lets everything pass that is meant to end this
-# process.
+# Faults that any backend lives through; but that on `serial` a KeyboardInterrupt ends the run.
 RAISING = (
     "raise",
     "slot_error",
@@ -32,6 +31,7 @@ RAISING = (
     "nan_reward",
     "sys_exit",
     "final",
+    *FINAL_ERRORS,
 )
 # Faults that cost the process.
 DEADLY = (
@@ -45,6 +45,9 @@ DEADLY = (
     "garbage",
     "close_pipes",
     "no_memory",
+    "exec",
+    "close_all",
+    "write_everywhere",
     "stop",
     "sleep",
     "busy",
@@ -56,7 +59,7 @@ HANGING = ("late", "stop", "sleep", "busy", "hold_gil")
 def applies(fault: str, name: str) -> bool:
     """Whether a backend promises anything about a fault."""
     return (fault not in DEADLY or name in PROCESSES) and (fault, name) not in (
-        ("final", "serial"),
+        ("interrupt", "serial"),
         ("late", "serial"),
     )
 
@@ -72,7 +75,7 @@ def options_of(fault: str) -> dict[str, Any]:
     [
         (name, fault)
         for name in BACKENDS
-        for fault in ("raise", "nan_obs", "sys_exit", "final", "late")
+        for fault in ("raise", "nan_obs", "sys_exit", "final", *FINAL_ERRORS, "late")
         if name != "process" and applies(fault, name)
     ],
 )
@@ -83,6 +86,27 @@ def test_every_policy_holds_on_every_backend(name: str, fault: str, policy: OnFa
     with manage(faulty(tmp_path, fault), name, on_fault=policy, **options_of(fault)) as manager:
         check_run(manager, policy)
         assert happened(tmp_path) == 1
+
+
+@pytest.mark.parametrize("fault", HARMLESS)
+@pytest.mark.parametrize("name", PROCESSES)
+def test_what_an_environment_may_do_in_a_worker_costs_nothing(name: str, fault: str, tmp_path: Path) -> None:
+    """It forks, starts threads that stay or fail, and uses multiprocessing."""
+    with manage(faulty(tmp_path, fault, times=2), name) as manager:
+        assert played(manager) == fault_free()
+        assert happened(tmp_path) == 2 and manager.faults.restarts == 0
+
+
+@pytest.mark.parametrize("name", [name for name in BACKENDS if name not in PROCESSES])
+def test_multiprocessing_works_on_the_other_backends_too(name: str, tmp_path: Path) -> None:
+    with manage(faulty(tmp_path, "multiprocessing"), name) as manager:
+        assert played(manager) == fault_free()
+        assert happened(tmp_path) == 1 and manager.faults.restarts == 0
+
+
+def test_ctrl_c_in_a_step_ends_a_serial_run(tmp_path: Path) -> None:
+    with manage(faulty(tmp_path, "interrupt"), "serial") as manager, pytest.raises(KeyboardInterrupt):
+        played(manager)
 
 
 @pytest.mark.parametrize("name", [name for name in BACKENDS if name != "process"])

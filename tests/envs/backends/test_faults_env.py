@@ -70,6 +70,12 @@ CASES = [
     Case("A8", "inf_obs", "raised SlotError: the observation is not finite", "reset", traced=False),
     Case("A8", "nan_reward", "raised SlotError: the reward is not finite (in float32): nan", traced=False),
     Case("A11", "close_pipes", f"{DIED} ", traced=False),
+    Case("A11", "close_all", f"{DIED} ", traced=False),
+    Case("A11", "write_everywhere", f"{DIED} ", traced=False),
+    Case("A16", "exec", f"{DIED} ", traced=False),
+    Case("A17", "interrupt", "raised KeyboardInterrupt: the end"),
+    Case("A17", "generator_exit", "raised GeneratorExit: the end"),
+    Case("A17", "cancelled", "raised CancelledError: the end"),
     Case("A11", "garbage", "was lost: its worker process wrote something that is no answer", traced=False),
 ]
 

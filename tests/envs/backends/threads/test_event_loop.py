@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from envs.backends.threads.event_loop import PunctualSelector
 from tests.toys import CountingFamily
 from tests.toys_async import Driver, Gate, Hook, HookedFamily
+from tests.toys_faulty import FinalError
 
 SLOTS = 6
 ROOT = Path(__file__).resolve().parents[4]
@@ -163,6 +165,72 @@ def test_min_ready_goes_on_with_any_slots_until_the_deadline_of_the_others() -> 
             ready, faults = driver.backend.wait(np.array([0, 1, 3]), 0.5, min_ready=2)
             assert faults or ready.tolist() == [0, 1]
         assert faults[0].lost == (3,)
+
+
+def in_a_task_of_its_own() -> None:
+    """Leave by sys.exit in a task that nobody waits for."""
+
+    async def leave() -> None:
+        sys.exit(4)
+
+    asyncio.get_running_loop().create_task(leave())
+
+
+@pytest.mark.parametrize("coroutines", [True, False])
+@pytest.mark.parametrize("where", ["step", "close"])
+@pytest.mark.parametrize(
+    "stop", [lambda: asyncio.get_running_loop().stop(), in_a_task_of_its_own], ids=["stop", "exit"]
+)
+def test_a_loop_that_an_environment_stops_goes_on(
+    stop: Callable[[], None], where: str, coroutines: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def hook(place: str, t: int, task: float) -> Any:
+        if place == where and task == 2.0:
+            stop()
+
+    with drive(hook, coroutines=coroutines) as driver:
+        driver.reset()
+        threads = loop_threads()
+        for _ in range(3):
+            assert driver.call() == (driver.slots.tolist(), [])
+    join(threads)
+    told = [record for record in caplog.records if "stopped the event loop, which goes on" in record.message]
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("coroutines", [True, False])
+@pytest.mark.parametrize("error", [GeneratorExit, KeyboardInterrupt, FinalError])
+def test_an_error_that_is_no_exception_is_a_fault_at_once(
+    error: type[BaseException], coroutines: bool
+) -> None:
+    def hook(place: str, t: int, task: float) -> Any:
+        if place == "step" and task == 2.0:
+            raise error("the end")
+
+    with drive(hook, coroutines=coroutines) as driver:
+        driver.reset()
+        ready, (fault,) = driver.call()
+        assert ready == [0, 1, 3, 4, 5] and fault.lost == (2,)
+        assert fault.sentence == f"raised {error.__name__}: the end"
+
+
+def test_a_coroutine_that_forks_and_waits_in_the_child_changes_nothing() -> None:
+    forked: list[int] = []
+
+    async def fork() -> None:
+        forked.append(os.fork())
+        await asyncio.sleep(0.0)
+
+    def hook(place: str, t: int, task: float) -> Any:
+        return fork() if place == "step" and task == 2.0 else None
+
+    with drive(hook) as driver:
+        driver.reset()
+        for _ in range(3):
+            assert driver.call() == (driver.slots.tolist(), [])
+    assert len(forked) == 3
+    for child in forked:
+        os.waitpid(child, 0)
 
 
 def test_a_slot_that_cancels_itself_is_a_fault() -> None:
