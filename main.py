@@ -21,6 +21,9 @@ _failed_jobs: list[str] = []  # of a sweep, each by its words
 
 def main() -> int:
     """Run one command line; the exit code is 2 for a mistake in it, before anything is created."""
+    from utils.processes.streams import fill_standard_streams
+
+    fill_standard_streams()  # before any file is opened, which would take the place of a closed stream
     from configs.cli import read
     from utils.options import OptionError
 

@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
+from utils.processes.warden import warden_pid, warden_pipe
+
 GRACE_S = 2.0
 _FAILED = pytest.StashKey[bool]()
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -54,10 +56,13 @@ def _left_over(before: dict[str, set[str]]) -> dict[str, set[str]]:
 
 
 def _belongings() -> dict[str, set[str]]:
-    """What this process holds, but for the two helpers of multiprocessing, which live as long as it does."""
+    """What this process holds, but for the helpers, its warden and two of multiprocessing, which live as long
+    as it does.
+    """
     server: Any = vars(forkserver)["_forkserver"]
     tracker: Any = vars(resource_tracker)["_resource_tracker"]
-    helpers, helper_files = {server._forkserver_pid, tracker._pid}, {server._forkserver_alive_fd, tracker._fd}
+    helpers = {server._forkserver_pid, tracker._pid, warden_pid()}
+    helper_files = {server._forkserver_alive_fd, tracker._fd, warden_pipe()}
     children: set[str] = set()
     for child in psutil.Process().children(recursive=True):
         try:

@@ -17,6 +17,7 @@ import select
 import signal
 import time
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple
@@ -332,6 +333,12 @@ def _describe_end(process: BaseProcess) -> str:
     if name == "SIGKILL":
         name += "; out of memory?"
     return f"was lost: its worker process was killed by signal {number} ({name})"
+
+
+def marks_of(workers: Iterable[WorkerHandle]) -> set[int]:
+    """Return the marks of whatever the environments of these workers have started."""
+    children = [worker.child for worker in workers if worker.child is not None]
+    return {child.mark for child in children if child.mark is not None}
 
 
 def slot_numbers(slots: Slots) -> tuple[int, ...]:

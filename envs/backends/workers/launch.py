@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -24,6 +24,8 @@ import psutil
 from envs.backends.base import BackendError, StartMethod
 from envs.backends.workers import isolation, worker
 from utils.machine import available_memory
+from utils.processes.marks import put_mark
+from utils.processes.warden import next_mark, remove_at_the_end
 from utils.stop_signal import ENDINGS
 
 # Imported once, by the forkserver; each worker is then a fork of it, ready in a few milliseconds.
@@ -50,6 +52,8 @@ class Child:
     process: BaseProcess
     requests: int
     replies: int
+    # The mark of whatever it starts; None where there are no marks.
+    mark: int | None = None
 
 
 def start_method_name(chosen: StartMethod) -> str:
@@ -186,9 +190,12 @@ def _start_child(context: BaseContext, method: str, number: int, memory: int) ->
     process: Any = context.Process(  # pyright: ignore[reportAttributeAccessIssue]
         target=worker.worker_main, args=(descriptors, lasting), daemon=True, name=f"worker-{number}"
     )
-    child = Child(process, requests_in, replies_out)
+    child = Child(process, requests_in, replies_out, next_mark())
     try:
         process.start()
+        # No environment runs before the first request: nothing that one starts is without the mark.
+        if child.mark is not None:
+            put_mark(process.pid, child.mark)
     except BaseException:
         close_pipes(child)
         raise
@@ -225,6 +232,7 @@ def _prepared(method: str) -> Iterator[None]:
             # A forkserver that runs has its environment already.
             with nullcontext() if resume_server() else _inheritable_environment():
                 forkserver.ensure_running()
+            _follow_server()
         elif method == "spawn":
             stack.enter_context(_inheritable_environment())
         yield
@@ -244,6 +252,14 @@ def _server() -> psutil.Process | None:
         if server.status() != psutil.STATUS_ZOMBIE:
             return server
     return None
+
+
+def _follow_server() -> None:
+    """Have the forkserver, which may be stopped then, and its folder removed after the trainer's end."""
+    server, mark = _server(), next_mark()
+    if server is not None and mark is not None:
+        put_mark(server.pid, mark)
+        remove_at_the_end(util.get_temp_dir())
 
 
 def resume_server() -> bool:

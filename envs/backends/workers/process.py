@@ -31,7 +31,7 @@ from envs.backends.base import (
     render_error,
     segments_of,
 )
-from envs.backends.workers.handle import END_WAIT_S, WorkerHandle, milliseconds_until
+from envs.backends.workers.handle import END_WAIT_S, WorkerHandle, marks_of, milliseconds_until
 from envs.backends.workers.launch import (
     check_memory,
     check_startable,
@@ -43,6 +43,8 @@ from envs.backends.workers.messages import MessageKind
 from envs.backends.workers.routing import PostedPart, SegmentRoutes, as_slots
 from envs.backends.workers.transport import Blueprint, RowTransport, SharedRows, bytes_needed, pickled
 from envs.layout import Layout
+from utils.processes.marks import end_marked
+from utils.processes.streams import fill_standard_streams
 
 # How often a silent worker is checked: a death that shows in no descriptor is noticed by then.
 CHECK_ALIVE_MS = 40
@@ -70,6 +72,7 @@ class ProcessBackend(Backend):
         num_groups: int = 1,
         config: BackendConfig,
     ) -> None:
+        fill_standard_streams()  # before the first descriptor of ours
         # Whatever can be refused is refused before the first process starts.
         check_startable(num_workers)
         self._method = start_method_name(config.start_method)
@@ -144,7 +147,9 @@ class ProcessBackend(Backend):
         resume_server()
         for worker in workers:
             worker.kill()
+        marks = marks_of(workers)
         free = [worker for worker in workers if worker.release(min(END_WAIT_S, timeout))]
+        end_marked(marks, END_WAIT_S)
         numbers = [worker.number for worker in free]
         try:
             with closing(
@@ -341,7 +346,7 @@ def _report_faults(slots: NDArray[np.int64], parts: Sequence[PostedPart]) -> lis
 
 def _stop_workers(workers: list[WorkerHandle], transport: RowTransport, timeout: float) -> None:
     """Ask every worker to stop, wait until one common deadline, kill the rest, close every descriptor."""
-    deadline = time.monotonic() + timeout
+    deadline, marks = time.monotonic() + timeout, marks_of(workers)
     for worker in workers:
         worker.ask_to_stop()
     try:
@@ -353,5 +358,6 @@ def _stop_workers(workers: list[WorkerHandle], transport: RowTransport, timeout:
             worker.kill()
         for worker in workers:
             worker.release(END_WAIT_S)
+        end_marked(marks, END_WAIT_S)  # what the environments started
         workers.clear()
         transport.close()

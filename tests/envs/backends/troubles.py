@@ -153,3 +153,28 @@ class ForkAndDie:
 
 def nothing() -> None:
     """Do nothing."""
+
+
+class LeaveProcesses:
+    """Start processes that never end, in every way there is, and leave a file that says so.
+
+    Each has the folder in its command or in the environment that it was started with: `PROBE` is the folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+
+    def __call__(self) -> None:
+        command = ["/bin/sh", "-c", "sleep 1000; exit", self.folder]
+        subprocess.Popen(command)
+        subprocess.Popen(command, start_new_session=True, env={})
+        if not os.fork():
+            os.setsid()
+            time.sleep(1e6)
+        if not os.fork():  # the way of daemons
+            os.setsid()
+            if not os.fork():
+                os.execve(command[0], command, {})
+            os._exit(0)
+        os.wait()
+        (Path(self.folder) / f"left-{os.getpid()}").touch()

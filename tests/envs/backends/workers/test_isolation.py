@@ -29,6 +29,11 @@ def two_steps(
         num_workers=1,
         config=BackendConfig(start_method=method),
     )
+    return backend, play(backend, timeout)
+
+
+def play(backend: ProcessBackend, timeout: float = 20.0) -> list[Fault]:
+    """Start an episode and go on until the family has done what it does; return the faults of that."""
     commands, slots, faults = Commands.empty(backend.rows), np.arange(2), list[Fault]()
     for number in range(4):
         commands.reset[:] = number == 0
@@ -36,7 +41,7 @@ def two_steps(
         faults = backend.wait(slots, timeout)[1]
         if faults:
             break
-    return backend, faults
+    return faults
 
 
 @pytest.mark.parametrize(

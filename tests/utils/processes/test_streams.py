@@ -1,0 +1,35 @@
+"""Closed standard streams are filled with nothing, for this process and those that it starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPT = """
+import os, subprocess
+from utils.processes.streams import fill_standard_streams
+fill_standard_streams()
+assert os.pipe()[0] > 2
+ends = [os.readlink(f"/proc/self/fd/{number}") for number in range(3)]
+below = subprocess.run(["/bin/sh", "-c", "readlink /proc/self/fd/0"], stdout=subprocess.PIPE).stdout
+with open(os.environ["ANSWER"], "w") as file:
+    file.write(" ".join([*ends, below.decode().strip()]))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="Linux only")
+@pytest.mark.parametrize("closed", [(), (0,), (0, 1, 2)])
+def test_what_is_closed_becomes_nothing_and_what_is_open_stays(
+    closed: tuple[int, ...], tmp_path: Path
+) -> None:
+    others = "".join(f" {number}>{tmp_path}/{number}" for number in range(3) if number not in closed)
+    gone = "".join(f" {number}>&-" for number in closed)
+    answer = tmp_path / "answer"
+    command = f"ANSWER={answer} exec \"{sys.executable}\" -c '{SCRIPT}'{others}{gone}"
+    subprocess.run(["/bin/sh", "-c", command.replace("'\n", "'")], cwd=ROOT, check=True)
+    expected = ["/dev/null" if number in closed else f"{tmp_path}/{number}" for number in (0, 1, 2, 0)]
+    assert answer.read_text().split() == expected

@@ -1,0 +1,19 @@
+"""The three standard streams, which a program may be started without."""
+
+from __future__ import annotations
+
+import os
+
+
+def fill_standard_streams() -> None:
+    """Open what is closed of descriptors 0, 1 and 2 as nothing, for this process and those that it starts.
+
+    Otherwise the next pipe or file would get such a number, and whatever redirects a standard stream, as the
+    start of a worker does, would close it.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The system gives the lowest free number, which is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
