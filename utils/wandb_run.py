@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from utils.environment import is_secret, secret_values, without_secrets
 from utils.options import option
 
 log = logging.getLogger(__name__)
@@ -20,8 +20,6 @@ log = logging.getLogger(__name__)
 START_SECONDS = 15.0
 FINISH_SECONDS = 60.0
 _GRACE_SECONDS = 2.0  # wandb keeps its own limit; this one is for a start that hangs before or after it
-_SECRET_NAME = re.compile(r"token|secret|passw|api_?key|authorization|credential", re.IGNORECASE)
-_URL_USER = re.compile(r"://[^/@\s]+@")
 
 
 class WandbMode(Enum):
@@ -43,17 +41,22 @@ class WandbConfig:
     tags: list[str] = option([], "further tags")
 
 
-def redact(value: Any) -> Any:
-    """Settings with stars for the values of secret-looking names and for the user part of URLs."""
+def redact(value: Any, secrets: Sequence[str] | None = None) -> Any:
+    """Settings with stars for what may log in: secret names, users of URLs, values of secret variables.
+
+    The secret variables are those of this process, unless their values are given.
+    """
+    if secrets is None:
+        secrets = secret_values(os.environ)
     if isinstance(value, Mapping):
-        secret = {name for name, part in value.items() if part and _SECRET_NAME.search(str(name))}
-        return {str(name): redact(part) for name, part in value.items()} | {
-            str(name): "***" for name in secret
+        hidden = {name for name, part in value.items() if part and is_secret(str(name))}
+        return {str(name): redact(part, secrets) for name, part in value.items()} | {
+            str(name): "***" for name in hidden
         }
     if isinstance(value, (list, tuple)):
-        return [redact(part) for part in value]
+        return [redact(part, secrets) for part in value]
     if isinstance(value, str):
-        return _URL_USER.sub("://***@", value)
+        return without_secrets(value, secrets)
     return value
 
 
@@ -91,9 +94,9 @@ class WandbRun:
             return cls()
         described = {
             "config": redact(settings),
-            "name": name,
-            "group": config.group or group,
-            "tags": [*tags, *config.tags],
+            "name": redact(name),
+            "group": redact(config.group or group),
+            "tags": redact([*tags, *config.tags]),
         }
         modes = [WandbMode.offline]
         if config.mode is WandbMode.online:

@@ -44,8 +44,9 @@ class BackendConfig:
 
     deterministic=true refuses those two. `name=auto` measures a few environments for a moment (see auto.py).
     `on_fault=restart` re-runs the trial from its key, so that the data is that of a run without the fault.
-    `threads` is for families whose shards can use several. `max_worker_memory` and `start_method` are for the
-    backends with worker processes. A time-out cannot be kept by serial, which steps in the calling thread.
+    `threads` is for families whose shards can use several. `max_worker_memory`, `start_method` and
+    `keep_environment` are for the backends with worker processes. A time-out cannot be kept by serial, which
+    steps in the calling thread.
     """
 
     name: str = option("auto", "serial, process, pipe, thread, asyncio, or auto: what is measured as fastest")
@@ -66,6 +67,9 @@ class BackendConfig:
     )
     start_method: StartMethod = option(
         StartMethod.auto, "how worker processes start: auto, forkserver, spawn or fork"
+    )
+    keep_environment: list[str] = option(
+        [], "environment variables that workers see too, by name; most are withheld from them"
     )
     construct_timeout_s: float = option(
         120.0, "seconds that the workers may take to build their environments", above=0
@@ -288,8 +292,11 @@ def report_of(error: BaseException) -> str:
     return harmless(shorten("".join(lines), TRACE_LIMIT))
 
 
-def construction_error(faults: Sequence[Fault]) -> BackendError:
-    """Return the error that names each failure to build once, with its slots and its first traceback."""
+def construction_error(faults: Sequence[Fault], withheld: Sequence[str] = ()) -> BackendError:
+    """Return the error that names each failure to build once, with its slots and its first traceback.
+
+    `withheld` are the environment variables that the workers could not see.
+    """
     # Environments often fail alike, so the faults are grouped by what they say.
     lines: list[str] = []
     for sentence in dict.fromkeys(fault.sentence for fault in faults):
@@ -299,7 +306,16 @@ def construction_error(faults: Sequence[Fault]) -> BackendError:
         lines.append(f"The environments of {where} could not be built: {sentence}")
         if alike[0].traceback:
             lines.append(alike[0].traceback.rstrip())
+    if withheld:
+        lines.append(withheld_sentence(withheld))
     return BackendError("\n".join(lines))
+
+
+def withheld_sentence(names: Sequence[str], most: int | None = None) -> str:
+    """Return the sentence that names variables which no worker sees, or the first `most` of them."""
+    named = ", ".join(names[:most])
+    more = "" if most is None or len(names) <= most else f" and {len(names) - most} more"
+    return f"Workers do not see {named}{more} (backend.keep_environment=[NAME] passes a variable on)."
 
 
 def render_error(slot: int, fault: Fault, *, lost: bool) -> RuntimeError:

@@ -18,11 +18,13 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from envs.backends.base import withheld_sentence
 from policies.evaluation import curves_of, evaluation_table, held_out_name
 from policies.run.config import TASKS, Config, plain, save
 from policies.run.context import RunContext, RunEnvironments
 from policies.run.progress import RunProgress
 from utils.console import Console, Progress
+from utils.environment import withheld
 from utils.logger import Logger
 from utils.machine import describe, resident_bytes
 from utils.report.adaptation import draw_adaptation
@@ -31,6 +33,8 @@ from utils.stopwatch import Stopwatch
 from utils.wandb_run import WandbRun
 
 PICTURE = "adaptation.png"
+# The most variables that the line about withheld ones names; an environment that cannot be built names all.
+MOST_NAMES = 8
 # Options that change nothing of what is learned, and the seed, over which an experiment is repeated.
 UNLEARNED = (
     "seed",
@@ -78,8 +82,8 @@ class RunRecord:
     def open(self, note: str = "") -> None:
         """Show where everything goes, and start to record; `note` is a line below the headline."""
         self._console.headline(headline(self._context, self._environments))
-        if note:
-            self._console.message(note)
+        for text in filter(None, (note, withheld_note(self._config, self._environments))):
+            self._console.message(text)
         if self._folder is not None:
             self._lock = RunLock(self._folder)
             # Only now: a refused resume must not change what the run records.
@@ -288,6 +292,12 @@ def headline(context: RunContext, environments: RunEnvironments) -> str:
         f"{config.env.family}, {config.agent.arch.name} agent: {env.num_envs} slots, {env.description}, "
         f"device {context.device}, {where}"
     )
+
+
+def withheld_note(config: Config, environments: RunEnvironments) -> str:
+    """Name environment variables that the worker processes do not see; nothing without such processes."""
+    names = withheld(os.environ, config.backend.keep_environment)
+    return withheld_sentence(names, MOST_NAMES) if names and environments.training.pids else ""
 
 
 def draw_curves(context: RunContext, folder: Path) -> bool:

@@ -23,9 +23,10 @@ RECORD = f"""
 import os, sys
 from pathlib import Path
 from utils.wandb_run import WandbConfig, WandbRun
-config = WandbConfig(tags=["mine"])
+config = WandbConfig(tags=["mine", "by {CANARY}"])
 env = {{"name": "Wind", "api_key": "{CANARY}"}}
 settings = {{"env": env, "server": "https://me:{CANARY}@host/path", "versions": {{"torch": "2"}}}}
+settings["note"] = ["{CANARY}"]
 named = {{"name": "Wind seed 0", "group": "Wind Memory SAC", "tags": ["Wind"], "run_id": "abc12345"}}
 run = WandbRun.start(config, folder=Path(sys.argv[1]), settings=settings, **named)
 for step in (0, 100, 200):
@@ -81,7 +82,7 @@ def test_an_offline_run_reads_back_as_it_was_logged(recorded: tuple[Path, str]) 
     assert (
         run["display_name"] == "Wind seed 0"
         and run["run_group"] == "Wind Memory SAC"
-        and run["tags"] == ["Wind", "mine"]
+        and run["tags"] == ["Wind", "mine", "by ***"]
     )
     assert run["config"]["update"]["env"] == {"name": "Wind", "api_key": "***"} and run["config"]["update"][
         "versions"
@@ -125,10 +126,12 @@ def test_no_secret_no_command_line_and_no_host_name_is_recorded(recorded: tuple[
 
 
 def test_redact_keeps_everything_else() -> None:
-    plain = {"a": [1, {"b": "x/y@z"}], "tokens_per_s": None, "url": "https://host/path"}
+    plain = {"a": [1, {"b": "x/y@z"}], "tokens_per_s": 9, "num_keys": 2, "url": "https://host/path"}
     assert redact(plain) == plain
-    assert redact({"a": {"Api-Key": 1, "apikey": "x", "wandb_password": "y"}, "b": ["ssh://u:p@h"]}) == {
-        "a": {"Api-Key": 1, "apikey": "***", "wandb_password": "***"},
+    assert redact(
+        {"a": {"Api-Key": 1, "key": None, "apikey": "x", "wandb_password": "y"}, "b": ["ssh://u:p@h"]}
+    ) == {
+        "a": {"Api-Key": "***", "key": None, "apikey": "***", "wandb_password": "***"},
         "b": ["ssh://***@h"],
     }
 

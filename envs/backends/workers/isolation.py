@@ -8,13 +8,14 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import forkserver
 from typing import Any
 
 import psutil
 
+from utils.environment import passed_on
 from utils.stop_signal import ENDINGS
 
 PR_SET_PDEATHSIG = 1
@@ -22,8 +23,6 @@ PR_SET_PDEATHSIG = 1
 SINGLE_THREAD: dict[str, str] = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
 )
-_SECRET_WORDS = {"KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL"}
-_SECRET_ENDS = ("APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE")
 
 # Descriptors that a forked worker must close: a copy of a pipe's end would hide the death of its owner, and
 # rows belong to the workers of one manager.
@@ -39,23 +38,15 @@ def inside_worker() -> bool:
     return _ThisProcess.is_worker
 
 
-def secret_variables() -> list[str]:
-    """Return the environment variables that an environment, which may be any code, should not see."""
-    return [name for name in os.environ if is_secret(name)]
+def worker_environment(keep: Sequence[str] = ()) -> dict[str, str]:
+    """Return the environment variables of a worker, whose environments may be any code: no secrets."""
+    return passed_on(os.environ, keep) | SINGLE_THREAD | {"WANDB_MODE": "disabled"}
 
 
-def is_secret(name: str) -> bool:
-    """Return whether a variable of this name may hold something to log in with."""
-    words = [word.removesuffix("S") for word in name.upper().replace("-", "_").split("_")]
-    return (
-        any(word in _SECRET_WORDS or word.endswith(_SECRET_ENDS) for word in words)
-        or name.upper().startswith("AWS_")
-        or name.upper() == "SSH_AUTH_SOCK"
-    )
-
-
-def isolate(own: Iterable[int], stack_file: int, dies_with_parent: bool) -> None:
-    """Make this process a worker, which has only its `own` of the trainer's descriptors.
+def isolate(
+    own: Iterable[int], stack_file: int, environment: Mapping[str, str], dies_with_parent: bool
+) -> None:
+    """Make this process a worker, with this environment, and only its `own` of the trainer's descriptors.
 
     On SIGUSR1 the worker writes its stack to the descriptor `stack_file`.
     """
@@ -68,13 +59,13 @@ def isolate(own: Iterable[int], stack_file: int, dies_with_parent: bool) -> None
     for number in ENDINGS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
-    # An environment reads no terminal, sees no secrets, and logs no run.
+    # An environment reads no terminal.
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
     os.close(empty)
-    for name in secret_variables():
-        del os.environ[name]
-    os.environ.update(SINGLE_THREAD, WANDB_MODE="disabled")
+    # Nor does it see what the trainer does not pass on, whatever this process was started with.
+    os.environ.clear()
+    os.environ.update(environment)
     # A forked worker has copies of the trainer's ends of the pipes to the other workers.
     for descriptor in trainer_ends - set(own):
         os.close(descriptor)

@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker, util
@@ -23,6 +23,7 @@ import psutil
 
 from envs.backends.base import BackendError, StartMethod
 from envs.backends.workers import isolation, worker
+from utils.environment import withheld
 from utils.machine import available_memory
 from utils.processes.marks import put_mark
 from utils.processes.warden import next_mark, remove_at_the_end
@@ -161,10 +162,12 @@ def _mebibytes(num_bytes: int) -> int:
 
 
 def start_children(
-    method: str, numbers: Sequence[int], memory: int, timeout: float
+    method: str, numbers: Sequence[int], memory: int, environment: Mapping[str, str], timeout: float
 ) -> Generator[Child, None, None]:
     """Start these workers one by one; each imports while the next ones are started.
 
+    They see the variables of `environment`, which is sent to them: what a process is started with, others can
+    read, and a forkserver may be older than this environment.
     An `EOFError` says that the forkserver has died or did not answer in time.
     """
     context = multiprocessing.get_context(method)
@@ -173,10 +176,12 @@ def start_children(
         if method == "forkserver":
             stack.enter_context(_server_watched(max(timeout, START_WAIT_S)))
         for number in numbers:
-            yield _start_child(context, method, number, memory)
+            yield _start_child(context, method, number, memory, environment)
 
 
-def _start_child(context: BaseContext, method: str, number: int, memory: int) -> Child:
+def _start_child(
+    context: BaseContext, method: str, number: int, memory: int, environment: Mapping[str, str]
+) -> Child:
     # Our own ends of the two pipes do not block: the trainer waits with poll only.
     requests_out, requests_in = os.pipe()
     replies_out, replies_in = os.pipe()
@@ -188,7 +193,10 @@ def _start_child(context: BaseContext, method: str, number: int, memory: int) ->
     lasting = method == "forkserver" or threading.current_thread() is threading.main_thread()
     descriptors = worker.WorkerDescriptors(memory, requests_out, replies_in)
     process: Any = context.Process(  # pyright: ignore[reportAttributeAccessIssue]
-        target=worker.worker_main, args=(descriptors, lasting), daemon=True, name=f"worker-{number}"
+        target=worker.worker_main,
+        args=(descriptors, environment, lasting),
+        daemon=True,
+        name=f"worker-{number}",
     )
     child = Child(process, requests_in, replies_out, next_mark())
     try:
@@ -216,9 +224,12 @@ def close_pipes(child: Child) -> None:
 @contextmanager
 def _prepared(method: str) -> Iterator[None]:
     """Set what children inherit at their start, for the time of starting them."""
-    if method != "fork":
-        resource_tracker.ensure_running()  # before the signals are blocked: its start unblocks them
     with _starting, ExitStack() as stack:
+        if method != "fork":
+            # Before the signals are blocked, since the start of the tracker unblocks them; without secrets,
+            # which a worker could read from it.
+            with _inheritable_environment():
+                resource_tracker.ensure_running()
         # The forkserver and the workers inherit this mask: a scheduler's SIGTERM to the whole group must
         # leave the trainer its workers.
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
@@ -299,11 +310,14 @@ def _end_server() -> None:
 
 @contextmanager
 def _inheritable_environment() -> Iterator[None]:
-    """Set the variables of a new process: no secrets, one thread per library, and this project's path."""
+    """Set the variables of a new process: no secrets, one thread per library, and this project's path.
+
+    multiprocessing starts its processes with this process's own variables, so these change for that moment.
+    """
     before = dict(os.environ)
-    for name in isolation.secret_variables():
+    for name in withheld(before):
         del os.environ[name]
-    os.environ.update(isolation.SINGLE_THREAD)
+    os.environ.update(isolation.worker_environment())
     # The preloading of a forkserver reads this variable, not our sys.path.
     os.environ["PYTHONPATH"] = os.pathsep.join([ROOT, *filter(None, [before.get("PYTHONPATH")])])
     try:

@@ -10,6 +10,7 @@ What becomes of a worker that is killed:
 
 from __future__ import annotations
 
+import os
 import select
 import time
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ from envs.backends.base import (
     segments_of,
 )
 from envs.backends.workers.handle import END_WAIT_S, WorkerHandle, marks_of, milliseconds_until
+from envs.backends.workers.isolation import worker_environment
 from envs.backends.workers.launch import (
     check_memory,
     check_startable,
@@ -43,6 +45,7 @@ from envs.backends.workers.messages import MessageKind
 from envs.backends.workers.routing import PostedPart, SegmentRoutes, as_slots
 from envs.backends.workers.transport import Blueprint, RowTransport, SharedRows, bytes_needed, pickled
 from envs.layout import Layout
+from utils.environment import withheld
 from utils.processes.marks import end_marked
 from utils.processes.streams import fill_standard_streams
 
@@ -75,8 +78,8 @@ class ProcessBackend(Backend):
         fill_standard_streams()  # before the first descriptor of ours
         # Whatever can be refused is refused before the first process starts.
         check_startable(num_workers)
-        self._method = start_method_name(config.start_method)
-        self._config = config
+        self._method, self._config = start_method_name(config.start_method), config
+        self._environment = worker_environment(config.keep_environment)  # of workers built anew, too
         num_slots = blocks[-1].stop
         segments = segments_of(blocks, num_workers, num_groups)
         by_worker = {
@@ -109,7 +112,7 @@ class ProcessBackend(Backend):
         try:
             faults = self._start(self._workers, config.construct_timeout_s)
             if faults:
-                raise construction_error(faults)
+                raise construction_error(faults, withheld(os.environ, config.keep_environment))
         except BaseException:
             self.close()
             raise
@@ -153,7 +156,7 @@ class ProcessBackend(Backend):
         numbers = [worker.number for worker in free]
         try:
             with closing(
-                start_children(self._method, numbers, self._transport.descriptor, timeout)
+                start_children(self._method, numbers, self._transport.descriptor, self._environment, timeout)
             ) as children:
                 for worker, child in zip(free, children, strict=True):
                     worker.attach(child)

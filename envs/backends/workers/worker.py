@@ -9,7 +9,7 @@ import os
 import pickle
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -105,10 +105,12 @@ class WorkerHosts:
             host.close()
 
 
-def worker_main(descriptors: WorkerDescriptors, dies_with_parent: bool) -> None:
-    """Run the whole life of a worker process."""
+def worker_main(
+    descriptors: WorkerDescriptors, environment: Mapping[str, str], dies_with_parent: bool
+) -> None:
+    """Run the whole life of a worker process, which sees these environment variables."""
     own = {descriptors.memory, descriptors.requests, descriptors.replies}
-    isolate(own, descriptors.replies, dies_with_parent)
+    isolate(own, descriptors.replies, environment, dies_with_parent)
     os.register_at_fork(after_in_child=partial(_close_in_fork, descriptors))
     code = 1
     try:

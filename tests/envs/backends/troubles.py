@@ -85,15 +85,16 @@ class DoingFamily(CountingFamily):
 
 
 def tell_the_birds() -> None:
-    """Raise an error that names this process's variables with BIRD in their names, those it has and those it
-    was started with.
+    """Raise an error that holds this process's variables with a bird in them, those that it has and those
+    that it was started with.
     """
-    started = Path("/proc/self/environ").read_text(errors="replace").split("\0")
-    names = [
-        sorted(entry.split("=")[0] for entry in entries if "BIRD" in entry)
-        for entries in (os.environ, started)
+    block = Path("/proc/self/environ").read_text(errors="replace").split("\0")
+    started = {name: value for name, _, value in (entry.partition("=") for entry in block)}
+    birds = [
+        {name: value for name, value in sorted(variables.items()) if "bird" in f"{name}{value}".lower()}
+        for variables in (os.environ, started)
     ]
-    raise ValueError(json.dumps(names))
+    raise ValueError(json.dumps(birds))
 
 
 def make_noise() -> None:

@@ -227,7 +227,7 @@ def test_a_forkserver_that_does_not_answer_is_ended_and_replaced(monkeypatch: py
         patch.setattr(psutil.Process, "resume", lambda process: None)
         patch.setattr(launch_module, "START_WAIT_S", 0.1)
         with pytest.raises(EOFError):
-            list(launch_module.start_children("forkserver", [0], -1, 0.1))
+            list(launch_module.start_children("forkserver", [0], -1, {}, 0.1))
         os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
         assert threading.active_count() == before + 1
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()).isdisjoint({signal.SIGINT, signal.SIGTERM})
@@ -312,7 +312,7 @@ def test_the_secrets_of_the_shell_reach_no_worker(
     tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BIRD_API_KEY", "canary")
-    monkeypatch.setenv("BIRD", "sparrow")
+    monkeypatch.setenv("MUJOCO_BIRD", "sparrow")
     text = """
 from tests.envs.backends.troubles import DoingFamily, tell_the_birds
 manager = manage(DoingFamily(tell_the_birds), on_fault=OnFault["raise"])
@@ -323,7 +323,8 @@ try:
 except WorkerError as error:
     print(str(error).split("raised ValueError: ")[1].splitlines()[0], os.environ["BIRD_API_KEY"])
 """
-    assert run(tmp_path, text, method) == (0, 'top level\n[["BIRD"], ["BIRD"]] canary\n', "")
+    birds = '{"MUJOCO_BIRD": "sparrow"}'
+    assert run(tmp_path, text, method) == (0, f"top level\n[{birds}, {birds}] canary\n", "")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
