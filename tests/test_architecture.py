@@ -39,7 +39,6 @@ TESTED_ELSEWHERE = {
     "envs/backends/base.py": "tests/envs/backends/test_backends.py, over the registry",
     "policies/agents/base.py": "tests/policies/agents/test_agent.py, over all architectures",
     "policies/algorithms/base.py": "tests/policies/algorithms, over the registry",
-    "policies/memory/base.py": "tests/policies/memory, over the registry",
     "buffers/base.py": "tests/buffers/test_batch.py",
 }
 

@@ -79,7 +79,7 @@ class MemoryBranch(Branch):
                 "and agent.obs_embedding are all 0."
             )
         self.memory = spec.memory(spec.memory_config, in_dim)
-        check_state(self.memory)
+        check_state(self.memory, in_dim)
         self.out_dim = self.memory.out_dim
 
     def initial_state(self, num_slots: int) -> State:

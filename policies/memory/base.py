@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from utils.options import option
@@ -69,14 +70,46 @@ class Memory(nn.Module, ABC):
         """
 
 
-def check_state(memory: Memory) -> None:
-    """Refuse a memory whose state is not batch-first; torch's own layers put the layer in front.
+def check_state(memory: Memory, in_dim: int) -> None:
+    """Refuse a memory whose state is not batch-first, at first or after a row.
 
-    Such a memory would train without an error, and exchange the states of its slots.
+    torch's own recurrent layers put the layer in front. Such a memory would train without an error, and
+    exchange the states of its slots.
     """
-    for name, leaf in memory.initial_state(3).items():
-        if leaf.dim() == 0 or len(leaf) != 3:
+    # A layer in front may be as long as one batch, but not as two of them.
+    first = {n: memory.initial_state(n) for n in (3, 2)}
+    if not isinstance(first[3], dict):
+        kind = type(first[3]).__name__
+        raise ValueError(f"{type(memory).__name__}: initial_state gives a {kind}, not a dict of tensors.")
+    for n, other in ((3, 2), (2, 3)):
+        _check_leaves(memory, f"initial_state({n})", {n: first[n], other: first[other]})
+
+    # The same after a row, where a state has the leaves that it had at first.
+    names = set(first[3])
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):  # a dropout must not move the streams of a run
+        device = next((leaf.device for leaf in first[3].values()), None)
+        later: dict[int, State] = {}
+        for n, state in first.items():
+            x, reset = torch.zeros(1, n, in_dim, device=device), torch.ones(1, n, device=device).bool()
+            later[n] = memory(x, state, reset)[1]
+    for name in sorted(names ^ set(later[3])):
+        raise ValueError(
+            f"{type(memory).__name__}: the state has {name!r} at first or after a row, and not at both times."
+        )
+    for n, other in ((3, 2), (2, 3)):
+        where = f"after a row of {n} columns, state"
+        _check_leaves(memory, where, {n: later[n], other: later[other]})
+
+
+def _check_leaves(memory: Memory, where: str, states: dict[int, State]) -> None:
+    """Every leaf of the first state, of n columns, must be [n, ...], and otherwise as in the other one."""
+    (n, state), (other, state_of_other) = states.items()
+    for name, leaf in state.items():
+        rest = list(state_of_other[name].shape)
+        if other in rest:
+            rest.remove(other)
+        if list(leaf.shape) != [n, *rest]:
             raise ValueError(
-                f"{type(memory).__name__}.initial_state(3)[{name!r}] has the shape {list(leaf.shape)}: "
-                "put the batch first, [3, ...]."
+                f"{type(memory).__name__}: {where}[{name!r}] has the shape {list(leaf.shape)}, "
+                f"not {[n, *rest]}: put the batch first."
             )

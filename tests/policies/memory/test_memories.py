@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from policies.memory import MEMORIES
 from policies.memory.aggregation import Pooling
 from policies.memory.base import Memory, State, check_state
-from policies.memory.gru import GRU
 from policies.memory.transformer import Transformer, TransformerConfig
 
 ROWS, COLUMNS, WIDTH = 9, 4, 3
@@ -365,20 +364,6 @@ def test_a_reset_slot_of_a_transformer_empties_its_own_cache_in_place() -> None:
     assert not keys[1, 1:].any()
 
 
-class LayerFirst(GRU):
-    """A memory whose state is shaped as torch's recurrent layers have it, [layers, B, H]."""
-
-    def initial_state(self, batch_size: int) -> State:
-        return {"hidden": super().initial_state(batch_size)["hidden"][None]}
-
-
-def test_a_state_that_is_not_batch_first_is_refused_in_one_sentence() -> None:
-    with pytest.raises(
-        ValueError, match=r"initial_state\(3\)\['hidden'\] has the shape \[1, 3, 5\]: put the batch"
-    ):
-        check_state(LayerFirst(LayerFirst.Config(name="LayerFirst", hidden_size=5), WIDTH))
-
-
 @every_memory
 def test_the_state_of_every_registered_memory_is_batch_first(name: str) -> None:
-    check_state(make(name))
+    check_state(make(name), WIDTH)

@@ -92,6 +92,33 @@ def test_playing_by_hand_gives_the_returns_of_an_evaluation(
             np.testing.assert_array_equal(by_hand(player, manager, tasks, seeds), expected)
 
 
+def answering_manager() -> ParallelEnvManager:
+    """Two slots, of which the first trials have 9 and 7 env steps."""
+    first = iter((0, 0, 2))  # the family builds one to read what it is
+    family = GymnasiumFamily.from_factory(
+        lambda: Answering(next(first)), max_episode_steps=6, max_rollouts_per_task=2
+    )
+    return ParallelEnvManager(family, 2, episodes_per_trial=2, seed=0)
+
+
+def test_a_slot_whose_trial_is_over_waits_for_the_others(tmp_path: Path) -> None:
+    player, tasks = a_player(tmp_path, n=2), np.zeros((2, 1))
+    agent = player.record.build(14, "cpu")
+    with answering_manager() as manager:
+        expected = evaluate_list(manager, AgentActor(agent, "cpu", deterministic=True), tasks, seed=0).returns
+    with answering_manager() as manager:
+        np.testing.assert_array_equal(by_hand(player, manager, tasks, [0, 1]), expected)
+
+
+def test_only_a_trial_forgets(tmp_path: Path) -> None:
+    player, fresh = a_player(tmp_path), a_player(tmp_path)
+    obs, steps = np.array([0.3, -0.3]), ((0.0, False), (1.0, False), (2.0, True))
+    first, second, third = ([player.act(obs, *step) for step in steps] for _ in range(3))
+    assert not np.array_equal(first[0], second[0])
+    np.testing.assert_array_equal(first[:2], third[:2])
+    np.testing.assert_array_equal(first[:2], [fresh.act(obs, *step) for step in steps[:2]])
+
+
 def play_plainly(player: Player, env: Answering, episodes: int) -> None:
     """Anybody's loop over a Gymnasium environment, one episode after the other."""
     for _ in range(episodes):
