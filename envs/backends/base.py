@@ -38,6 +38,14 @@ class StartMethod(Enum):
 OnFault = Enum("OnFault", {"restart": "restart", "drop": "drop", "raise": "raise"})
 
 
+class OutOfBounds(Enum):
+    """What becomes of a finite observation outside of the space that its environment declares."""
+
+    note = "note"
+    refuse = "refuse"
+    ignore = "ignore"
+
+
 @dataclass
 class BackendConfig:
     """How the slots are stepped: nothing here changes the data, but for `min_ready` and `on_fault=drop`.
@@ -61,6 +69,9 @@ class BackendConfig:
     )
     fault_budget: int = option(
         5, "restarts that a slot may need within ten minutes before the run stops", low=0
+    )
+    out_of_bounds: OutOfBounds = option(
+        OutOfBounds.note, "observations outside of the declared Box: note once, refuse, or ignore"
     )
     max_worker_memory: int | None = option(
         None, "megabytes that a worker process may take before it is built anew", low=1

@@ -303,14 +303,14 @@ class Recovery:
     def report(self, fault: Fault) -> list[str]:
         """Which slots were doing what and what went wrong, then the original traceback if there is one."""
         # A worker may lose hundreds of slots at once: three examples are enough.
-        slots = [self._activity(slot) for slot in fault.slots[:3]]
+        slots = [self.activity(slot) for slot in fault.slots[:3]]
         more = f" and {len(fault.slots) - 3} more slots" if len(fault.slots) > 3 else ""
         lines = [f"The environment of {', '.join(slots)}{more} {fault.sentence}"]
         if fault.traceback.rstrip():
             lines.append(fault.traceback.rstrip())
         return lines
 
-    def _activity(self, slot: int) -> str:
+    def activity(self, slot: int) -> str:
         """A slot, its trial, and the command in which it is."""
         clock = self._clock
         if self._commands.reset[slot]:

@@ -9,7 +9,8 @@ Slots are numbered as the manager numbers them, everywhere but in `SlotGroup`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from envs.backends.base import Backend, BackendConfig, Commands, Fault, split_evenly
 from envs.base import Rows, Slots
 from envs.layout import Layout
+from envs.manager.bounds import BoundsCheck
 from envs.manager.limits import FirstReady, MemoryLimit, OneThread
 from envs.manager.recovery import GrownWorker, Recovery, WorkerError
 from envs.trial import TrialClock
@@ -57,6 +59,7 @@ class Stepper:
         # clears the slots whose trials it gives up.
         self._pending = np.zeros(num_slots, np.bool_)
         self.recovery = Recovery(backend, layout, clock, self._commands, self._pending, config, strict=strict)
+        self._bounds = BoundsCheck(layout, self.rows, config.out_of_bounds)
         self._memory = MemoryLimit(backend, config.max_worker_memory)
         self._first_ready: FirstReady | None = None
         if config.min_ready is not None:
@@ -213,10 +216,16 @@ class Stepper:
         if ready[-1] - ready[0] == len(ready) - 1:
             arrived = slice(ready[0], ready[-1] + 1)
 
-        # The previous action is the one that led to this row. None led to the start of an episode: it is 0.
+        # Before the clock goes on: the command that led to these rows is still the one that recovery names.
         was_reset = commands.reset[arrived]
+        any_reset = bool(was_reset.any())
+        if self._bounds.is_due(any_reset):
+            with self._closing_on_error():
+                self._bounds.look(arrived, self.recovery.activity)
+
+        # The previous action is the one that led to this row. None led to the start of an episode: it is 0.
         rows.prev_action[arrived] = commands.action[arrived]
-        if was_reset.any():
+        if any_reset:
             started = ready[was_reset]
             rows.prev_action[started] = 0
             # The clock marks start rows and rows after a step in different ways.
@@ -252,11 +261,17 @@ class Stepper:
         return slots
 
     def _recover(self, faults: Sequence[Fault], grown: Sequence[GrownWorker] = ()) -> None:
-        """Let recovery cure this. Where it cannot, the manager is closed and the error goes to the caller."""
-        try:
+        """Let recovery cure this."""
+        with self._closing_on_error():
             self.recovery.recover(faults, grown)
             if grown:
                 self._memory.check_rebuilt()
+
+    @contextmanager
+    def _closing_on_error(self) -> Iterator[None]:
+        """Where something cannot be cured, close the manager, and let the error go to the caller."""
+        try:
+            yield
         except BaseException as error:
             # This catches Ctrl-C too: in the middle of a recovery nothing is left that could go on.
             self._pending[:] = False
