@@ -192,6 +192,8 @@ def go_wrong(fault: str) -> None:
         raise SpeechlessError
     if fault == "huge":
         raise ValueError("x" * 50_000_000)
+    if fault == "escapes":
+        raise ValueError("\x1b[2J\x1b]0;a title\x07\rgone")
     if fault == "import":
         __import__("a_module_that_is_not_there")
     if fault in ("sleep", "busy", "hold_gil"):

@@ -218,14 +218,13 @@ class Stepper:
 
         # Before the clock goes on: the command that led to these rows is still the one that recovery names.
         was_reset = commands.reset[arrived]
-        any_reset = bool(was_reset.any())
-        if self._bounds.is_due(any_reset):
+        if self._bounds.any_outside(arrived):
             with self._closing_on_error():
-                self._bounds.look(arrived, self.recovery.activity)
+                self._bounds.report(arrived, self.recovery.activity)
 
         # The previous action is the one that led to this row. None led to the start of an episode: it is 0.
         rows.prev_action[arrived] = commands.action[arrived]
-        if any_reset:
+        if was_reset.any():
             started = ready[was_reset]
             rows.prev_action[started] = 0
             # The clock marks start rows and rows after a step in different ways.

@@ -23,6 +23,7 @@ from envs.backends.workers.memory import SharedMemory, reserve
 from envs.backends.workers.messages import MalformedMessage
 from envs.base import Rows, Slots
 from envs.layout import Layout
+from utils.text import harmless
 
 # The bytes of a cache line: no two arrays share one.
 ALIGNMENT = 64
@@ -235,7 +236,8 @@ def pickled(blueprint: Blueprint) -> bytes:
         )
         where, reason = next(culprits, ("the environments", error))
         raise BackendError(
-            f"The environments cannot be sent to worker processes: {where} cannot be pickled ({reason})."
+            f"The environments cannot be sent to worker processes: {where} cannot be pickled "
+            f"({harmless(str(reason))})."
         ) from error
 
 

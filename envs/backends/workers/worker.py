@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.backends.base import report_of
 from envs.backends.home_process import HomeProcess
 from envs.backends.shard_host import ShardHost
 from envs.backends.workers.isolation import isolate
@@ -33,6 +33,7 @@ from envs.backends.workers.messages import (
     write_whole,
 )
 from envs.backends.workers.transport import Blueprint
+from utils.text import harmless
 
 
 @dataclass(frozen=True)
@@ -139,10 +140,10 @@ def _exit_code_of_serving(descriptors: WorkerDescriptors) -> int:
     except SystemExit as end:  # as the interpreter treats it
         if end.code is None or isinstance(end.code, int):
             return (end.code or 0) & 0xFF
-        sys.stderr.write(f"{end.code}\n")
+        sys.stderr.write(f"{harmless(str(end.code))}\n")
         return 1
-    except BaseException:  # noqa: BLE001 - the trainer reads the exit code, the user reads the traceback
-        traceback.print_exc()
+    except BaseException as error:  # noqa: BLE001 - the trainer reads the exit code, the user the traceback
+        sys.stderr.write(report_of(error))
         return 1
     return 0
 

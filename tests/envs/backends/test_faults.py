@@ -181,6 +181,10 @@ LIST: dict[str, tuple[str, list[str]]] = {
         "a loop that is stopped from inside",
         ["threads/event_loop::test_a_loop_that_an_environment_stops_goes_on"],
     ),
+    "A20": (
+        "errors that would act on a terminal",
+        ["faults_backends::test_what_an_error_says_acts_on_no_terminal"],
+    ),
     "B1": (
         "SIGKILL: idle, in a step, in a reset, in an answer, while it is replaced",
         [
@@ -321,7 +325,7 @@ def named_in(file: str) -> set[str]:
 def test_every_fault_of_the_list_has_its_tests() -> None:
     assert list(LIST) == [
         f"{kind}{number}"
-        for kind, count in (("A", 19), ("B", 10), ("C", 6))
+        for kind, count in (("A", 20), ("B", 10), ("C", 6))
         for number in range(1, count + 1)
     ]
     assert all(words and tests for words, tests in LIST.values())

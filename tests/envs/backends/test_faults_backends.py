@@ -104,6 +104,28 @@ def test_multiprocessing_works_on_the_other_backends_too(name: str, tmp_path: Pa
         assert happened(tmp_path) == 1 and manager.faults.restarts == 0
 
 
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("where", ["make_shard", "step", "render", "close"])
+def test_what_an_error_says_acts_on_no_terminal(
+    name: str, where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # What a worker writes while it ends is seen here only if it was started by this process.
+    method = StartMethod.spawn if where == "close" else StartMethod.auto
+    said = ""
+    try:
+        family = faulty(tmp_path, "escapes", times=100, where=where)
+        with manage(family, name, start_method=method) as manager:
+            manager.reset()
+            manager.render(0)
+            played(manager)
+    except RuntimeError as error:
+        said = str(error)
+    told = said + caplog.text + capfd.readouterr().err
+    assert (
+        happened(tmp_path) and r"ValueError: \x1b[2J\x1b]0;a title\x07\rgone" in told and "\x1b" not in told
+    )
+
+
 def test_ctrl_c_in_a_step_ends_a_serial_run(tmp_path: Path) -> None:
     with manage(faulty(tmp_path, "interrupt"), "serial") as manager, pytest.raises(KeyboardInterrupt):
         played(manager)

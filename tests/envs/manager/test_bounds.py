@@ -11,7 +11,6 @@ from gymnasium import spaces
 from envs.backends.base import BackendConfig, OutOfBounds
 from envs.base import EnvSpec
 from envs.manager import bounds
-from envs.manager.bounds import LOOK_EVERY
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from tests.toys import OBS_DIM, CountingConfig, CountingFamily, DictCountingFamily
 
@@ -38,10 +37,10 @@ def play(family: Any, steps: int, mode: OutOfBounds = OutOfBounds.note, num_envs
 
 
 def test_it_is_told_once_with_slot_task_seed_step_and_number(caplog: pytest.LogCaptureFixture) -> None:
-    play(NarrowFamily(limit=4.0), 3 * LOOK_EVERY)
+    play(NarrowFamily(limit=4.0), 20)
     (note,) = caplog.records
     assert "The environment Narrow leaves the observation space that it declares: slot 0 (" in note.message
-    assert "(task [0.5, 0.5], trial seed 1, step 14 of episode 0) showed obs[3] = 15 (from -inf to 4)." in (
+    assert "(task [0.5, 0.5], trial seed 1, step 4 of episode 0) showed obs[3] = 5 (from -inf to 4)." in (
         note.message
     )
 
@@ -55,7 +54,7 @@ def test_a_start_row_is_always_looked_at(caplog: pytest.LogCaptureFixture) -> No
 
 def test_each_factory_is_told_of_by_itself(caplog: pytest.LogCaptureFixture) -> None:
     factories = [lambda: NarrowFamily(limit=4.0), lambda: NarrowFamily(limit=4.0)]
-    play([factories[0], factories[0], factories[1], factories[1]], 3 * LOOK_EVERY, num_envs=None)
+    play([factories[0], factories[0], factories[1], factories[1]], 20, num_envs=None)
     assert [note.message.split("slot ")[1][0] for note in caplog.records] == ["0", "2"]
 
 
@@ -75,7 +74,7 @@ def test_refuse_stops_at_the_first_row_and_names_it() -> None:
 def test_nothing_is_told_of_rows_inside_or_by_request(
     family: CountingFamily, mode: OutOfBounds, caplog: pytest.LogCaptureFixture
 ) -> None:
-    play(family, 2 * LOOK_EVERY, mode)
+    play(family, 20, mode)
     assert not caplog.records
 
 
