@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,12 +17,15 @@ from numpy.typing import NDArray
 from envs.base import ActionSpace, ObsSpace, map_obs
 from policies.agents.agent import Agent
 from policies.agents.base import PolicyRows
+from policies.learner import Learner
 from policies.memory.base import State
 from policies.play.inputs import Face, LoopInputs, Seen
 from policies.play.record import AgentRecord
 from policies.play.rows import PlayedRows, PlayError
 from utils.options import OptionError
 from utils.seeding import Phase, Purpose, generator
+
+_log = logging.getLogger(__name__)
 
 
 def load_agent(
@@ -50,16 +54,28 @@ def load_agent(
         record.layout, n, episodes=episodes or record.episodes, horizon=horizon or record.horizon
     )
     face = None
-    if env is not None:
+    if env is None and "rescale_actions" in record.config["env"]:
+        _log.warning(
+            "This agent acts in %s, to which the actions of %s were rescaled: to step that environment "
+            "itself, give it as load_agent(..., env=env).",
+            record.spec.action_space,
+            record.config["env"].get("id", record.spec.name),
+        )
+    elif env is not None:
         face = Face.of(env, record.layout, rescale=record.config["env"].get("rescale_actions", True))
     noise_seed = record.config["seed"] if seed is None else seed
     agent = record.build(rows.episodes * (rows.horizon + 1), device)
     return Player(record, agent, rows, face, Sampling(deterministic, noise_seed), device)
 
 
-def save_agent(player: Player, path: str | Path) -> None:
+def save_agent(source: Player | Learner, path: str | Path) -> None:
     """Write the agent alone into a file, which `load_agent` reads without the run and its environment."""
-    player.record.save(Path(path).expanduser())
+    if isinstance(source, Player):
+        record = source.record
+    else:
+        spec, env_steps = source.family.spec, source.counters.env_steps
+        record = AgentRecord.of_agent(source.agent, spec, source.config, env_steps)
+    record.save(Path(path).expanduser())
 
 
 @dataclass(frozen=True)
@@ -116,6 +132,16 @@ class Player:
     def action_space(self) -> ActionSpace | spaces.Space[Any]:
         """The actions of one slot."""
         return self._rows.layout.spec.action_space if self._face is None else self._face.writer.raw
+
+    @property
+    def episodes_per_trial(self) -> int:
+        """k."""
+        return self._rows.episodes
+
+    @property
+    def max_episode_steps(self) -> int:
+        """H."""
+        return self._rows.horizon
 
     @property
     def episode(self) -> NDArray[np.int64]:

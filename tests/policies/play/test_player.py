@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -21,11 +22,10 @@ from policies.evaluation import evaluate_list
 from policies.learner import Learner
 from policies.memory import MEMORIES
 from policies.play import Player, PlayError, load_agent, save_agent
-from policies.play.record import AgentRecord
 from tests.policies.play.toy import LENGTHS, Answering, a_player, agent_file
 from tests.runs import tiny_config
 from utils.options import OptionError
-from utils.seeding import Phase, trial_seed
+from utils.seeding import Phase, episode_seeds, trial_seed
 
 SLOTS = 3
 # One family for each kind of actions; falls make trials of different lengths.
@@ -83,7 +83,7 @@ def test_playing_by_hand_gives_the_returns_of_an_evaluation(
     file = tmp_path / "agent.pt"
     with a_learner(algorithm, arch, memory, family) as learner:
         manager, tasks, seed = learner.eval_env, learner.eval_tasks, learner.config.seed
-        AgentRecord.of_agent(learner.agent, learner.family.spec, learner.config).save(file)
+        save_agent(learner, file)
         seeds = [trial_seed(seed, Phase.EVALUATE, number) for number in range(SLOTS)]
         for deterministic in (True, False):
             actor = AgentActor(learner.agent, "cpu", deterministic)
@@ -149,6 +149,32 @@ def test_a_plain_loop_shows_the_rows_of_a_manager(tmp_path: Path) -> None:
     play_plainly(other, env, episodes=4)
     assert len(env.seen) == sum(LENGTHS) and env.seen == made[-1].seen
     np.testing.assert_array_equal(player.state["hidden"], other.state["hidden"])
+
+
+def test_an_environment_of_another_library_is_played_in_its_own_spaces(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Pendulum takes torques in [-2, 2], to which the agent's actions in [-1, 1] were stretched."""
+    env_options = {"id": "Pendulum-v1", "max_episode_steps": 20, "num_eval_tasks": 1}
+    with Learner(tiny_config("Gymnasium", algorithm="SAC", env=env_options, num_slots=1)) as learner:
+        actor = AgentActor(learner.agent, "cpu", deterministic=True)
+        expected = evaluate_list(learner.eval_env, actor, learner.eval_tasks, seed=0).returns
+        save_agent(learner, tmp_path / "agent.pt")
+    load_agent(tmp_path / "agent.pt")
+    assert "the actions of Pendulum-v1 were rescaled" in caplog.text
+
+    env = gymnasium.make("Pendulum-v1", max_episode_steps=20)
+    player = load_agent(tmp_path / "agent.pt", env=env)
+    seed = episode_seeds(np.array([trial_seed(0, Phase.EVALUATE, 0)], np.uint64), np.array([0]))[0]
+    (obs, info), reward, done = env.reset(seed=int(seed % 2**31)), 0.0, False
+    total = 0.0
+    while not done:
+        action = player.act(obs, reward, done, info)
+        assert env.action_space.contains(action)
+        obs, reward, terminated, truncated, info = env.step(action)
+        done, total = terminated or truncated, total + float(reward)
+    env.close()
+    assert total == expected[0, 0]
 
 
 def vector(mode: AutoresetMode) -> SyncVectorEnv:

@@ -12,8 +12,7 @@ from gymnasium import spaces
 
 from policies.agents.base import Arch
 from policies.learner import Learner
-from policies.play import Player, load_agent
-from policies.play.record import AgentRecord
+from policies.play import Player, load_agent, save_agent
 from tests.runs import tiny_config
 
 # Env steps of the episodes, one after the other; the horizon of the agents is 6.
@@ -54,7 +53,7 @@ def agent_file(folder: Path, family: str = "PointRobot", arch: Arch = Arch.Memor
         with torch.no_grad():
             for parameter in learner.agent.parameters():
                 parameter += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
-        AgentRecord.of_agent(learner.agent, learner.family.spec, learner.config).save(folder / "agent.pt")
+        save_agent(learner, folder / "agent.pt")
     return folder / "agent.pt"
 
 
