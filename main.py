@@ -24,10 +24,15 @@ def main() -> int:
     from utils.processes.streams import fill_standard_streams
 
     fill_standard_streams()  # before any file is opened, which would take the place of a closed stream
-    from configs.cli import read
     from utils.options import OptionError
+    from utils.report.command import asks_for_a_report, run_report
 
     try:
+        if asks_for_a_report(sys.argv[1:]):
+            _show(run_report(sys.argv[1:]))
+            return 0
+        from configs.cli import read  # with torch and Hydra, which a report need not wait for
+
         command = read(sys.argv[1:])
     except OptionError as mistake:
         print(mistake, file=sys.stderr)
@@ -81,8 +86,9 @@ def job(composed: Any) -> float:
     from hydra.core.hydra_config import HydraConfig
 
     from configs.compose import checked
+    from configs.sweep import leave_loky
 
-    _leave_loky()
+    leave_loky()
     hydra = HydraConfig.get()
     try:
         return _run(_train, *checked(composed), Path(hydra.runtime.output_dir))
@@ -133,14 +139,6 @@ def _run(
     if stop_signal is not None:
         sys.exit(128 + stop_signal)
     return result
-
-
-def _leave_loky() -> None:
-    """Undo joblib's start method: other processes than joblib's own die at birth under it."""
-    import multiprocessing
-
-    if multiprocessing.get_start_method(allow_none=True) == "loky":
-        multiprocessing.set_start_method("fork", force=True)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ USAGE = """Retrial trains agents that adapt within a trial: k episodes on one un
   python main.py -m seed=0,1,2                      one run after the other for each value
   python main.py resume=RUN_DIR                     go on from the last checkpoint, bit for bit
   python main.py evaluate=RUN_DIR                   measure a run by its last checkpoint
+  python main.py report=SWEEP_DIR                   compare runs that differ in settings and seeds
   python main.py env=list                           what there is to choose from; also agent=list, ...
   python main.py env=AntDir --help                  this page with the options of another choice
   python main.py --cfg job                          the composed config as YAML (--hydra-help: Hydra's flags)

@@ -252,6 +252,7 @@ def test_a_multirun_runs_every_job_in_a_folder_of_its_own(elsewhere: Path) -> No
     assert done.returncode == 0, done.stderr
     trained = [line.split()[1:4] for line in done.stdout.splitlines() if line.startswith("train")]
     assert trained == [[job, "Wind", job] for job in "012"]
+    assert done.stdout.count("No report: ") == 1  # of runs that a learner that only prints has not evaluated
     assert len(list((elsewhere / "multirun" / "Wind").glob("*/[012]/config.yaml"))) == 3
 
 
@@ -283,16 +284,3 @@ def test_a_fault_of_ours_keeps_its_traceback_and_leaves_it_in_the_run_folder(els
     assert "ZeroDivisionError: a fault of ours" in done.stderr
     (written,) = elsewhere.rglob("error.log")
     assert "ZeroDivisionError: a fault of ours" in written.read_text()
-
-
-def test_joblibs_start_method_is_left() -> None:
-    script = f"""
-import sys
-sys.path.insert(0, {str(ROOT)!r})
-import multiprocessing as mp
-import main
-mp.get_start_method = lambda allow_none=False: "loky"
-mp.set_start_method = lambda method, force=False: print(method, force)
-main._leave_loky()
-"""
-    assert front_door(script=script).stdout == "fork True\n"

@@ -28,6 +28,7 @@ from utils.environment import withheld
 from utils.logger import Logger
 from utils.machine import describe, resident_bytes
 from utils.report.adaptation import draw_adaptation
+from utils.report.settings import UNLEARNED
 from utils.run_lock import RunLock
 from utils.stopwatch import Stopwatch
 from utils.wandb_run import WandbRun
@@ -35,17 +36,6 @@ from utils.wandb_run import WandbRun
 PICTURE = "adaptation.png"
 # The most variables that the line about withheld ones names; an environment that cannot be built names all.
 MOST_NAMES = 8
-# Options that change nothing of what is learned, and the seed, over which an experiment is repeated.
-UNLEARNED = (
-    "seed",
-    "num_parallel_workers",
-    "backend",
-    "wandb",
-    "profile",
-    "checkpoint_every",
-    "resume",
-    "evaluate",
-)
 
 
 class RunRecord:
