@@ -58,7 +58,11 @@ class TaskLists:
             raise ValueError(
                 f"{spec.name} says that its splits are disjoint, but a test task is also a training task."
             )
-        return cls(train, {"train": seen[: config.num_eval_tasks], held_out_name(spec): unseen})
+        # A family with one task would be evaluated on it twice: one list is enough.
+        seen = seen[: config.num_eval_tasks]
+        if np.array_equal(seen, unseen):
+            return cls(train, {held_out_name(spec): unseen})
+        return cls(train, {"train": seen, held_out_name(spec): unseen})
 
     def of_trial(self, family: TaskFamily, seed: int, phase: Phase, number: int) -> NDArray[np.float64]:
         """[task_dim] the task of a trial of training, by its number: one of the list, or a new one."""

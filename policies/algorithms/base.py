@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,6 +49,22 @@ class AlgorithmConfig:
     encoder_learning_rate: float | None = option(
         None, "step size of embeddings and memories; null: learning_rate", above=0
     )
+    learning_rate_left: float = option(
+        1.0, "part of the step sizes left at the end of the run; 1: they are constant", low=0, high=1
+    )
+
+    def step_size_left(self, env_steps: int, total: int) -> float:
+        """The part of the step sizes that is left after so many env steps of a run of `total`."""
+        return 1.0 - (1.0 - self.learning_rate_left) * min(env_steps / total, 1.0)
+
+
+class Passes(NamedTuple):
+    """How one update goes through its rows: so many epochs of so many gradient steps."""
+
+    epochs: int = 1
+    steps: int = 1
+    # The gradient steps of an epoch that the config asks for, of which there may be too few columns.
+    asked: int = 1
 
 
 class Algorithm(ABC):
@@ -100,12 +116,21 @@ class Algorithm(ABC):
         """Which rows the algorithm asks the collector and the buffer for, given an architecture."""
 
     @classmethod
+    def passes(cls, config: Any, arch: Arch, columns: int, rows: int) -> Passes:
+        """How an update goes through so many columns of so many rows; off-policy it is one gradient step."""
+        return Passes()
+
+    @classmethod
     @abstractmethod
     def make_agent(cls, config: Any, spec: AgentSpec) -> Agent:
         """An agent with the heads that this algorithm trains; refuses by `check` what it cannot learn."""
 
     @abstractmethod
     def __init__(self, config: Any, agent: Agent, *, seed: int) -> None: ...
+
+    def at(self, env_steps: int, total: int) -> None:
+        """Set what changes in the course of a run of `total` env steps; called before each update."""
+        return None
 
     @abstractmethod
     def update(self, batch: Batch) -> dict[str, Tensor]:

@@ -31,9 +31,9 @@ class DQNConfig(OffPolicyConfig):
     critics_in_target: int = option(
         1, "targets take the smallest of so many critics, drawn in each update", low=1
     )
-    epsilon_start: float = option(1.0, "probability of a random action at the first update", low=0, high=1)
+    epsilon_start: float = option(1.0, "probability of a random action at the first env step", low=0, high=1)
     epsilon_end: float = option(0.05, "probability of a random action in the end", low=0, high=1)
-    epsilon_updates: int = option(2_000, "updates over which epsilon falls to its end", low=1)
+    epsilon_env_steps: int = option(20_000, "env steps over which epsilon falls to its end", low=1)
 
 
 class GreedyAgent(Agent):
@@ -58,7 +58,7 @@ class DQN(OffPolicy):
 
     Q' moves towards Q by tau in every update, rather than all at once after many. The error is not clipped to
     a slope of 1, which would count in units of the reward; see `max_grad_norm`. An action that `action_mask`
-    forbids is neither a* nor ever taken. Epsilon falls with the updates, in a straight line; evaluation is
+    forbids is neither a* nor ever taken. Epsilon falls with the env steps, in a straight line; evaluation is
     greedy.
     """
 
@@ -71,7 +71,7 @@ class DQN(OffPolicy):
         assert isinstance(agent, GreedyAgent) and isinstance(agent.actions, Choices)
         # The head reads epsilon from its buffer, so acting never asks the algorithm.
         self._choices, self._policy = agent.actions, agent.head
-        self._policy.epsilon.fill_(self.epsilon)
+        self._policy.epsilon.fill_(self.epsilon(0))
 
     @classmethod
     def problems(cls, config: DQNConfig, agent: AgentConfig) -> Iterator[str]:
@@ -94,21 +94,22 @@ class DQN(OffPolicy):
         cls.check(config, spec)
         return GreedyAgent(spec, config.critics)
 
-    @property
-    def epsilon(self) -> float:
-        """The probability of a random action after the updates so far."""
+    def epsilon(self, env_steps: int) -> float:
+        """The probability of a random action after so many env steps."""
         # A straight line from start to end, then level.
-        progress = min(self.updates / self.config.epsilon_updates, 1.0)
+        progress = min(env_steps / self.config.epsilon_env_steps, 1.0)
         return self.config.epsilon_start + progress * (self.config.epsilon_end - self.config.epsilon_start)
 
+    def at(self, env_steps: int, total: int) -> None:
+        """What the base sets, and epsilon."""
+        super().at(env_steps, total)
+        # Epsilon is a buffer of the agent, so actors elsewhere and checkpoints have it too.
+        self._policy.epsilon.fill_(self.epsilon(env_steps))
+
     def update(self, batch: Batch) -> dict[str, Tensor]:
-        """One step of the critic, and of epsilon."""
-        metrics = super().update(batch)
-        # Epsilon is a buffer of the agent, so actors elsewhere and checkpoints have it too. The metric is a
-        # copy: it is read after the buffer has changed.
-        metrics["epsilon"] = self._policy.epsilon.clone()
-        self._policy.epsilon.fill_(self.epsilon)
-        return metrics
+        """One step of the critic."""
+        # The metric is a copy: it is read after the buffer has changed.
+        return super().update(batch) | {"epsilon": self._policy.epsilon.clone()}
 
     def next_value(self, critic: HeadOnRows, actor: HeadOnRows) -> Tensor:
         """[M] V', the target critic's estimate for the action that the critic prefers."""

@@ -39,6 +39,7 @@ from policies.agents.agent import Agent, Network
 from policies.agents.base import AgentConfig, Arch, Features, select_rows
 from policies.algorithms.base import Algorithm, optimizer_groups
 from policies.algorithms.off_policy_config import ActorCriticConfig, sampling_needs, sampling_problems
+from policies.algorithms.step_sizes import StepSizes
 from policies.algorithms.transitions import HeadOnRows, Transitions, transitions_of
 from utils.parallel import run_both
 
@@ -73,6 +74,7 @@ class OffPolicy(Algorithm):
         # One optimiser for each owner: a parameter belongs to one owner, and so to one loss.
         self.parameters: dict[str, list[Tensor]] = {}
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
+        self._step_sizes: list[StepSizes] = []
         for name, parameters in agent.parameter_groups().items():
             self.add_optimizer(name, parameters)
 
@@ -84,6 +86,7 @@ class OffPolicy(Algorithm):
             self.optimizers[name] = torch.optim.Adam(
                 groups, lr=self.config.learning_rate, fused=self.device.type != "mps"
             )
+            self._step_sizes.append(StepSizes(self.optimizers[name]))
 
     @classmethod
     def needs(cls, config: Any, arch: Arch) -> Needs:
@@ -142,6 +145,11 @@ class OffPolicy(Algorithm):
         return q[order[: self.config.critics_in_target]].min(0).values
 
     # -- one update ------------------------------------------------------------------------------------------
+
+    def at(self, env_steps: int, total: int) -> None:
+        """Step sizes fall in the course of a run, where the config says so."""
+        for step_sizes in self._step_sizes:
+            step_sizes.scale(self.config.step_size_left(env_steps, total))
 
     def update(self, batch: Batch) -> dict[str, Tensor]:
         """One step of the critic, and one of the policy if it is its turn."""

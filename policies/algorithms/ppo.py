@@ -9,7 +9,8 @@ that normalisation, each gradient step descends
 over the rows of some columns of the batch (whole trials, one after another), drawn anew in each epoch. One
 optimiser owns all parameters.
 
-With a `window` the columns are cut: more and shorter columns can be mixed, gradients go back no further than
+Without a memory (agent=Markov) every row is a column: minibatches are drawn from all rows. With a memory and a
+`window` the columns are cut: more and shorter columns can be mixed, gradients go back no further than
 the first row of a window, and its memory starts from the state that the policy had there when the update
 began.
 
@@ -41,6 +42,7 @@ from policies.agents.heads import GaussianHead, HeadSizes, PolicyHead, ValueHead
 from policies.algorithms.base import (
     Algorithm,
     AlgorithmConfig,
+    Passes,
     ReturnHorizon,
     add_metrics,
     optimizer_groups,
@@ -53,6 +55,7 @@ from policies.algorithms.minibatches import (
     split_columns,
     sum_gradients,
 )
+from policies.algorithms.step_sizes import StepSizes
 from policies.algorithms.value_scale import ValueScale
 from policies.memory.base import Memory
 from policies.returns import advantages
@@ -76,7 +79,9 @@ class PPOConfig(AlgorithmConfig):
     )
     # How often, and in which pieces, rows are learned from.
     epochs: int = option(3, "passes over the rows of an iteration", low=1)
-    minibatches: int = option(4, "gradient steps in an epoch; each takes whole columns of rows", low=1)
+    minibatches: int = option(
+        4, "gradient steps in an epoch, over rows, windows or (window=0) whole columns", low=1
+    )
     window: int = option(
         0, "cut columns into windows of so many rows; 0 leaves them whole", low=0, only_if=WITH_MEMORY
     )
@@ -117,16 +122,29 @@ class PPO(Algorithm):
             eps=1e-5,
             fused=self.device.type != "mps",
         )
-        # The step sizes of the config, which `desired_kl` scales.
-        self._step_sizes = [group["lr"] for group in self.optimizer.param_groups]
+        # Two factors of the step sizes: what the run has left of them, and what `desired_kl` makes of them.
+        self._step_sizes, self._left, self._pace = StepSizes(self.optimizer), 1.0, 1.0
         self.generator = torch.Generator().manual_seed(seed)
         self.value_scale = ValueScale() if config.normalise_value else None
         self._gains_from_parts = gains_from_parts(agent)
+        # Without a memory no row needs another one: each is a column of its own, and all rows can be mixed.
+        self._mixes_rows = agent.arch is Arch.Markov
+        self._window = 0 if self._mixes_rows else config.window
 
     @classmethod
     def needs(cls, config: PPOConfig, arch: Arch) -> Needs:
         """All trials of a wave, once."""
         return Needs(on_policy=True, sample=Sample.trials, batch_size=0)
+
+    @classmethod
+    def passes(cls, config: PPOConfig, arch: Arch, columns: int, rows: int) -> Passes:
+        """Epochs, and the minibatches that can be made of the rows, windows or columns that are mixed."""
+        mixed = columns
+        if arch is Arch.Markov:
+            mixed = columns * rows
+        elif config.window:
+            mixed = columns * -(-rows // config.window)
+        return Passes(config.epochs, min(config.minibatches, mixed), config.minibatches)
 
     @classmethod
     def make_agent(cls, config: PPOConfig, spec: AgentSpec) -> Agent:
@@ -167,6 +185,11 @@ class PPO(Algorithm):
 
     # -- one update ------------------------------------------------------------------------------------------
 
+    def at(self, env_steps: int, total: int) -> None:
+        """Step sizes fall in the course of a run, where the config says so."""
+        self._left = self.config.step_size_left(env_steps, total)
+        self._step_sizes.scale(self._left * self._pace)
+
     def update(self, batch: Batch) -> dict[str, Tensor]:
         """All epochs over the rows of one iteration."""
         config, sums, steps = self.config, dict[str, Tensor](), 0
@@ -188,10 +211,10 @@ class PPO(Algorithm):
             metrics["learning_rate_scale"] = self._adapt_step_size(metrics["approx_kl"], config.desired_kl)
 
         # 4. What part of the variance of R the values explained before the update: 1 all of it, 0 none.
-        target, value = (batch.extras[name][batch.trains] for name in ("target", "value"))
-        unexplained = (target - value).var(correction=0) / target.var(correction=0).clamp(min=1e-8)
+        target, error = (batch.extras[name][batch.trains] for name in ("target", "error"))
+        unexplained = error.var(correction=0) / target.var(correction=0).clamp(min=1e-8)
         metrics["explained_variance"] = 1.0 - unexplained
-        mean_value = value.mean()
+        mean_value = (target - error).mean()
         if self.value_scale is not None:
             mean_value = self.value_scale.to_returns(mean_value)
         metrics["value"] = mean_value
@@ -204,9 +227,10 @@ class PPO(Algorithm):
 
         # One pass over all rows gives log pi_old and V_old, so acting need not record them.
         parts = self._split(torch.arange(batch.shape[1], device=self.device), batch.shape[0])
-        log_prob, value, states = outputs_before_update(self.agent, batch, parts, config.window)
+        log_prob, said, states = outputs_before_update(self.agent, batch, parts, self._window)
+        value = said
         if self.value_scale is not None:
-            value = self.value_scale.to_returns(value)
+            value = self.value_scale.to_returns(said)
 
         # GAE (Schulman et al. 2016), and with it the targets of the values: R = A + V_old, which is
         # TD(lambda).
@@ -229,10 +253,13 @@ class PPO(Algorithm):
             self.value_scale.update(target[trains])
             value, target = self.value_scale.from_returns(value), self.value_scale.from_returns(target)
 
-        extras = {"log_prob": log_prob, "value": value, "target": target, "advantage": normalised}
+        # A clip holds V near what the head has said: converted to the new units that would be elsewhere, and
+        # already the first step would start outside of the clip.
+        extras = {"log_prob": log_prob, "value": said, "target": target, "advantage": normalised}
+        extras["error"] = target - value
         batch = replace(batch, extras=extras)
-        if config.window:
-            batch = cut_into_windows(batch, config.window, states)
+        if self._mixes_rows or self._window:
+            batch = cut_into_windows(batch, self._window or 1, states)
         return batch
 
     def _step(self, batch: Batch, columns: Tensor) -> dict[str, Tensor]:
@@ -311,22 +338,20 @@ class PPO(Algorithm):
         """Scale all step sizes by sqrt(desired_kl / kl); return their scale, which stays at or below 1."""
         # The KL grows with the square of a step, hence the root. One update changes the scale by a fifth at
         # most.
-        groups = self.optimizer.param_groups
         change = min(max(sqrt(desired_kl / max(kl.item(), 1e-12)), 1 / 1.2), 1.2)
-        # The present scale is read from the optimiser's step sizes, and so is saved with its state.
-        scale = min(1.0, groups[0]["lr"] / self._step_sizes[0] * change)
-        for group, step_size in zip(groups, self._step_sizes, strict=True):
-            group["lr"] = step_size * scale
-        return kl.new_tensor(scale)  # on the device where all metrics are
+        self._pace = min(1.0, self._pace * change)
+        self._step_sizes.scale(self._left * self._pace)
+        return kl.new_tensor(self._pace)  # on the device where all metrics are
 
     # -- what continues in another process -------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Parameters, the optimiser, the stream that draws the minibatches, and the units of values."""
+        """Parameters, the optimiser and its pace, the stream of the minibatches, and the units of values."""
         state = {
             "agent": self.agent.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
+            "pace": self._pace,
         }
         if self.value_scale is not None:
             state["scale"] = vars(self.value_scale).copy()
@@ -337,5 +362,6 @@ class PPO(Algorithm):
         self.agent.load_state_dict(state["agent"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"].cpu())
+        self._pace = state["pace"]
         if self.value_scale is not None:
             vars(self.value_scale).update(state["scale"])

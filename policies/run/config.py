@@ -49,6 +49,10 @@ OFF_POLICY = OnlyIf(
     lambda run, needs: not needs.on_policy,
     "{run.algorithm.name} learns once from each wave, of train.num_env_steps_per_iter env steps",
 )
+COUNTS_ROWS = OnlyIf(
+    lambda run, needs: not needs.on_policy and run.train.updates_per_step is None,
+    "train.updates_per_step says how many updates an env step earns, or {run.algorithm.name} needs none",
+)
 POOL_TEACHES = OnlyIf(
     lambda run, needs: not needs.on_policy or run.agent.normalise_obs or run.agent.normalise_reward,
     "without normalisation an on-policy algorithm learns nothing from a random pool",
@@ -64,6 +68,10 @@ class TrainConfig:
     trials of a tenth of the longest length k * H. An on-policy algorithm makes one update per iteration,
     and from the random pool it learns only how to normalise. With `replay_device=auto` batches are gathered
     on the training device where the copy takes at most half of the free memory of CUDA; they are the same.
+
+    `replay_ratio` counts the rows of a batch, a whole trial as k * H: with 256 an agent without a memory, whose
+    batch has 256 rows, makes one update per env step, and one that learns from 32 trials of 400 rows makes one
+    in 50. The run ends with the wave that takes the last of its env steps, so it may take some more.
     """
 
     n_env_steps_total: int = option(1_000_000, "env steps of the whole run, the random pool included", low=1)
@@ -81,9 +89,12 @@ class TrainConfig:
         low=0,
         only_if=POOL_TEACHES,
     )
-    updates_per_step: float = option(
-        0.02,
-        "off-policy: gradient updates per env step collected",
+    replay_ratio: float = option(
+        256.0, "off-policy: rows to learn from per env step collected", low=0, only_if=COUNTS_ROWS
+    )
+    updates_per_step: float | None = option(
+        None,
+        "off-policy: gradient updates per env step collected; null: by replay_ratio",
         low=0,
         only_if=OFF_POLICY,
     )

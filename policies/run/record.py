@@ -22,6 +22,7 @@ from envs.backends.base import withheld_sentence
 from policies.evaluation import curves_of, evaluation_table, held_out_name
 from policies.run.config import TASKS, Config, plain, save
 from policies.run.context import RunContext, RunEnvironments
+from policies.run.forecast import forecast
 from policies.run.progress import RunProgress
 from utils.console import Console, Progress
 from utils.environment import withheld
@@ -72,7 +73,8 @@ class RunRecord:
     def open(self, note: str = "") -> None:
         """Show where everything goes, and start to record; `note` is a line below the headline."""
         self._console.headline(headline(self._context, self._environments))
-        for text in filter(None, (note, withheld_note(self._config, self._environments))):
+        notes = (note, withheld_note(self._config, self._environments))
+        for text in (*filter(None, notes), *forecast(self._config, self._context.sizes)):
             self._console.message(text)
         if self._folder is not None:
             self._lock = RunLock(self._folder)
@@ -143,7 +145,7 @@ class RunRecord:
         first_step, first_update = self._begun_at
 
         # On-policy, how many updates there will be is not known before: a wave may take more env steps.
-        planned = int(train.n_env_steps_total * train.updates_per_step)
+        planned = int(train.n_env_steps_total * self._context.sizes.updates_per_step)
         total_updates = 0 if self._context.needs.on_policy else planned
 
         # The means are taken over the trials that started last; at the beginning there is none.
@@ -233,7 +235,7 @@ class RunRecord:
         if counters.iteration:
             return (
                 f"{counters.env_steps:,} env steps earn no update by "
-                f"train.updates_per_step={train.updates_per_step}"
+                f"train.updates_per_step={self._context.sizes.updates_per_step:g}"
             )
         return (
             f"the random pool of train.num_init_rollouts_pool={train.num_init_rollouts_pool} trials alone "

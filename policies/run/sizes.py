@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from buffers.base import Needs
+from buffers.base import Needs, Sample
 from buffers.replay import Replay
 from envs.base import EnvSpec, TaskFamily
 from envs.layout import Layout
@@ -58,6 +58,10 @@ class RunSizes:
     wave_trials: int
     # A wave starts no more trials once it has taken so many env steps; None: it starts all of them.
     wave_env_steps: int | None
+    # Off-policy: the gradient updates that an env step earns; 0 on-policy, where a wave earns one.
+    updates_per_step: float
+    # Off-policy: the rows of a batch that train, at full length; 0 on-policy.
+    batch_rows: int
     # The trials that the buffer must have room for, by the option that asks for them.
     trials_to_hold: dict[str, int]
     # The arguments that build the buffer of the run.
@@ -98,7 +102,15 @@ class RunSizes:
             "state_every": needs.state_every,
             "states": states,
         }
-        return cls(num_slots, wave_trials, budget, to_hold, shape)
+        # What a column of a batch has: a transition, a window, or a whole trial.
+        columns = {Sample.transitions: 1, Sample.windows: needs.window, Sample.trials: longest}
+        batch_rows = needs.batch_size * columns[needs.sample]
+        earned = 0.0
+        if not needs.on_policy:
+            earned = config.train.updates_per_step
+            if earned is None:  # so many that `replay_ratio` rows are learned from
+                earned = train.replay_ratio / batch_rows
+        return cls(num_slots, wave_trials, budget, earned, batch_rows, to_hold, shape)
 
     @property
     def wave_shape(self) -> dict[str, Any]:

@@ -132,8 +132,8 @@ class TrainingLoop:
         if self._needs.on_policy:
             counters.updates_due = 1
             return
-        # The fraction is carried over: in the long run there are exactly updates_per_step per env step.
-        counters.update_credit += env_steps * self._config.train.updates_per_step
+        # The fraction is carried over: in the long run there are exactly so many per env step.
+        counters.update_credit += env_steps * self._context.sizes.updates_per_step
         counters.updates_due = int(counters.update_credit)
         counters.update_credit -= counters.updates_due
 

@@ -34,6 +34,7 @@ class Updater:
         watch.lap("buffer")
 
         # 2. The algorithm changes the parameters of the agent.
+        parts.algorithm.at(counters.env_steps, self._context.config.train.n_env_steps_total)
         metrics = parts.algorithm.update(batch)
 
         # 3. On-policy, the normaliser learns from the batch only now, so that the update has read its rows

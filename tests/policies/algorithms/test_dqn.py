@@ -97,21 +97,17 @@ def test_targets_in_a_batch_follow_the_formula(arch: Arch, kind: str) -> None:
         assert y[number].item() == pytest.approx(expected.item(), abs=1e-5)
 
 
-def test_epsilon_falls_in_a_straight_line_of_updates_and_outlives_a_checkpoint() -> None:
-    dqn = make(Arch.Markov, epsilon_start=0.8, epsilon_end=0.2, epsilon_updates=4)
-    batch = bandit(np.random.default_rng(0))
-    assert [dqn.update(batch)["epsilon"].item() for _ in range(6)] == pytest.approx(
-        [0.8, 0.65, 0.5, 0.35, 0.2, 0.2]
+def test_epsilon_falls_in_a_straight_line_of_env_steps_and_outlives_a_checkpoint() -> None:
+    dqn, other = (
+        make(Arch.Markov, epsilon_start=0.8, epsilon_end=0.2, epsilon_env_steps=40) for _ in range(2)
     )
-    for done in (1, 3):
-        dqn, other = (
-            make(Arch.Markov, epsilon_start=0.8, epsilon_end=0.2, epsilon_updates=4) for _ in range(2)
-        )
-        for _ in range(done):
-            dqn.update(batch)
+    batch, found = bandit(np.random.default_rng(0)), list[float]()
+    for env_steps in (0, 10, 20, 30, 40, 50):
+        dqn.at(env_steps, 1000)
+        found.append(dqn.update(batch)["epsilon"].item())
         other.load_state_dict(dqn.state_dict())
-        assert other.agent.state_dict()["head.epsilon"].item() == pytest.approx(0.8 - 0.15 * done)
-        assert other.update(batch)["epsilon"].item() == dqn.update(batch)["epsilon"].item()
+        assert other.agent.state_dict()["head.epsilon"].item() == found[-1]
+    assert found == pytest.approx([0.8, 0.65, 0.5, 0.35, 0.2, 0.2])
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])

@@ -248,6 +248,56 @@ def test_step_sizes_follow_the_change_of_the_policy_and_never_exceed_those_of_th
     )
 
 
+def test_step_sizes_fall_in_a_straight_line_whatever_else_scales_them() -> None:
+    ppo = make(desired_kl=0.01, learning_rate=1e-3, learning_rate_left=0.2)
+    ppo._adapt_step_size(torch.tensor(1.0), 0.01)
+    for env_steps, left in ((0, 1.0), (50, 0.6), (100, 0.2), (120, 0.2)):
+        ppo.at(env_steps, 100)
+        assert ppo.optimizer.param_groups[0]["lr"] == pytest.approx(1e-3 * left / 1.2)
+    other = make(desired_kl=0.01, learning_rate=1e-3, learning_rate_left=0.2)
+    other.load_state_dict(ppo.state_dict())
+    other.at(50, 100)
+    assert other.optimizer.param_groups[0]["lr"] == pytest.approx(1e-3 * 0.6 / 1.2), "a resumed run's"
+
+
+def test_an_agent_without_a_memory_learns_from_minibatches_of_mixed_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There are 9 trials in 3 columns or less, and 40 minibatches can still be made."""
+    ppo, steps, batch = make(Arch.Markov, epochs=1, minibatches=40), list[Batch](), batch_of()
+    step = ppo._step
+
+    def noted(batch: Batch, columns: Tensor) -> dict[str, Tensor]:
+        steps.append(batch.columns(columns))
+        return step(batch, columns)
+
+    monkeypatch.setattr(ppo, "_step", noted)
+    ppo.update(batch)
+    assert PPO.passes(ppo.config, Arch.Markov, batch.shape[1], batch.shape[0]).steps == len(steps) == 40
+    trained = torch.cat([part.extras["target"][part.trains] for part in steps])
+    assert all(part.shape[0] == 1 and part.trains.all() for part in steps)
+    assert len(trained) == batch.trains.sum(), "each row once"
+
+
+def test_the_gradient_steps_of_an_epoch_are_as_many_as_there_are_columns_to_mix() -> None:
+    for window, made in ((0, 4), (50, 8), (10, 32)):
+        passes = PPO.passes(PPOConfig(minibatches=32, window=window), Arch.Memory, 4, 100)
+        assert (passes.epochs, passes.steps, passes.asked) == (3, made, 32)
+
+
+def test_values_are_clipped_around_what_the_head_has_said_although_its_units_move() -> None:
+    ppo = make(normalise_value=True, clip_value=0.1)
+    ppo.update(batch_of(seed=1))
+    batch = ppo.agent.normalise(batch_of(seed=2))
+    with torch.no_grad():
+        said = ppo.agent.critic.head(ppo.agent.unroll(batch).critic)
+    before = ppo._with_targets(batch)
+    assert torch.allclose(before.extras["value"], said, atol=1e-6)
+    assert not torch.allclose(before.extras["target"] - before.extras["error"], said, atol=1e-3), (
+        "in the new units it is another number"
+    )
+
+
 def test_a_policy_that_changes_too_fast_is_slowed_down_and_one_without_a_target_is_not() -> None:
     free, held = make(learning_rate=2e-3), make(desired_kl=1e-3, learning_rate=2e-3)
     changes = [[ppo.update(batch_of())["approx_kl"].item() for _ in range(30)] for ppo in (free, held)]

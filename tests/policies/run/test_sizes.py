@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from envs.meta.make_env import make_family
+from policies.agents.base import Arch
 from policies.learner import Learner
 from policies.run.sizes import MOST_SLOTS, RunSizes, check_family, slots_of
 from tests.runs import tiny_config
@@ -33,6 +34,20 @@ def test_an_on_policy_iteration_is_a_long_trial_in_each_slot_and_an_off_policy_o
     assert wave(algorithm="PPO") == (3 + 30, 3 * 12)
     for algorithm in ("PPO", "SAC"):
         assert wave(algorithm=algorithm, train={"num_env_steps_per_iter": 100}) == (3 + 84, 100)
+
+
+def test_an_env_step_earns_so_many_updates_that_the_replay_ratio_is_kept_with_and_without_a_memory() -> None:
+    """k H is 12; a batch has 4 trials, or 16 transitions."""
+
+    def earned(arch: Arch, **train: Any) -> float:
+        config = tiny_config(arch=arch, train={"updates_per_step": None} | train)
+        return RunSizes.of(config, make_family(config.env)).updates_per_step
+
+    assert earned(Arch.Memory, replay_ratio=24) == 24 / (4 * 12)
+    assert earned(Arch.Markov, replay_ratio=24) == 24 / 16
+    assert earned(Arch.Markov, replay_ratio=24, updates_per_step=3) == 3
+    config = tiny_config(algorithm="PPO")
+    assert RunSizes.of(config, make_family(config.env)).updates_per_step == 0, "a wave earns one update"
 
 
 def test_a_rollout_has_room_for_one_wave_and_a_replay_for_many() -> None:

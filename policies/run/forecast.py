@@ -1,0 +1,75 @@
+"""What a run will do, as far as its config says it: told at the start, before anybody waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from policies.algorithms import ALGORITHMS
+from policies.run.config import Config
+from policies.run.sizes import RunSizes, needs_of
+
+# Fewer gradient steps than this teach hardly anything.
+FEW_GRADIENT_STEPS = 1000
+# The part of a run by which its last wave may pass it before that is worth a word.
+MUCH_BEYOND = 0.1
+
+
+def forecast(config: Config, sizes: RunSizes) -> Iterator[str]:
+    """Lines on a run with these options, completed by its family: what it will do, then what to mind.
+
+    They count trials of full length; where episodes end early there are more waves, of fewer env steps.
+    """
+    total, needs = config.train.n_env_steps_total, needs_of(config)
+    longest = config.env.max_rollouts_per_task * config.env.max_episode_steps
+
+    # 1. Waves: each starts a trial in every slot at least, or all trials that it was asked for.
+    wave = sizes.wave_trials * longest
+    if sizes.wave_env_steps is not None:
+        wave = max(sizes.wave_env_steps, sizes.num_slots * longest)
+    waves = ceil(total / wave)
+
+    # 2. Gradient steps: on-policy in every wave, off-policy for every env step.
+    columns = wave // longest
+    passes = ALGORITHMS[config.algorithm.name].passes(config.algorithm, config.agent.arch, columns, longest)
+    if needs.on_policy:
+        steps = waves * passes.epochs * passes.steps
+        rows, each = wave // passes.steps, f"{passes.epochs} x {passes.steps} gradient steps"
+    else:
+        steps = int(total * sizes.updates_per_step)
+        rows, each = sizes.batch_rows, f"{sizes.updates_per_step * wave:,.4g} gradient steps"
+    yield (
+        f"plan         {_several(waves, 'iteration')} of {wave:,} env steps with {each} each, "
+        f"over {rows:,} rows: {steps:,} gradient steps in all"
+    )
+
+    # 3. What a replay holds, which counts trials as if all had their full length.
+    if not needs.on_policy:
+        trials = sizes.buffer_shape["capacity_trials"]
+        yield f"replay       the last {trials:,} trials, of up to {longest:,} env steps each"
+    yield from _warnings(config, sizes, wave, steps)
+    if passes.steps < passes.asked:
+        yield (
+            f"Note: algorithm.minibatches={passes.asked} makes {passes.steps} here, for there are no more "
+            "columns of rows to mix: set algorithm.window, or use more slots."
+        )
+
+
+def _warnings(config: Config, sizes: RunSizes, wave: int, steps: int) -> Iterator[str]:
+    total = config.train.n_env_steps_total
+    if 0 < steps < FEW_GRADIENT_STEPS:
+        remedy = "raise train.n_env_steps_total or train.replay_ratio"
+        if needs_of(config).on_policy:
+            remedy = "lower train.num_env_steps_per_iter or num_slots, or raise train.n_env_steps_total"
+        yield f"Warning: {steps:,} gradient steps in all teach hardly anything: {remedy}."
+    beyond = ceil(total / wave) * wave - total
+    if beyond > MUCH_BEYOND * total:
+        yield (
+            f"Note: waves are whole, so this run may take up to {beyond:,} env steps more than "
+            f"train.n_env_steps_total={total:,}."
+        )
+
+
+def _several(count: int, noun: str) -> str:
+    """'1 iteration', '2 iterations'."""
+    return f"{count:,} {noun}{'s' * (count > 1)}"

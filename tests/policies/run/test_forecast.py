@@ -1,0 +1,46 @@
+"""What a run says at its start: iterations, gradient steps, and what there is to mind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from configs.compose import load
+from policies.run.forecast import forecast
+from policies.run.sizes import RunSizes, check_family
+
+
+def lines(words: str) -> list[str]:
+    config = load(words.split())
+    family = check_family(config)
+    config = replace(config, env=family.config)
+    return list(forecast(config, RunSizes.of(config, family)))
+
+
+def test_on_policy_it_counts_waves_epochs_and_minibatches() -> None:
+    """64 slots x 75 env steps; 3 epochs of 4 minibatches, of 16 trials each."""
+    (plan,) = lines("env=Wind algorithm=PPO train.n_env_steps_total=960000")
+    assert plan.split(None, 1)[1] == (
+        "200 iterations of 4,800 env steps with 3 x 4 gradient steps each, over 1,200 rows: "
+        "2,400 gradient steps in all"
+    )
+
+
+def test_off_policy_it_counts_updates_and_the_trials_that_a_replay_holds() -> None:
+    plan, replay = lines("env=Gymnasium algorithm=SAC agent=Markov train.n_env_steps_total=10000")
+    assert plan.endswith("with 200 gradient steps each, over 256 rows: 10,000 gradient steps in all")
+    assert replay.split(None, 1)[1] == "the last 5,000 trials, of up to 200 env steps each"
+
+
+def test_too_few_gradient_steps_are_a_warning() -> None:
+    few = lines("env=Wind algorithm=PPO train.n_env_steps_total=48000")
+    assert "Warning: 120 gradient steps in all teach hardly anything" in few[-1]
+    assert "train.num_env_steps_per_iter" in few[-1]
+
+
+def test_minibatches_that_cannot_be_made_and_a_budget_that_is_passed_are_said() -> None:
+    words = "env=Wind algorithm=PPO algorithm.minibatches=99 num_slots=8 train.n_env_steps_total=1000000"
+    assert "algorithm.minibatches=99 makes 8 here" in lines(words)[-1]
+    assert len(lines(f"{words} agent=Markov")) == 1, "rows are mixed, of which there are enough"
+    assert "this run may take up to 4,600 env steps more" in "".join(
+        lines("env=Wind algorithm=PPO train.n_env_steps_total=5000")
+    )
