@@ -16,6 +16,7 @@ from envs.base import ActionSpace
 from policies.agents.actions import ActionKind, actions_of
 from policies.agents.agent import Agent
 from policies.agents.base import AgentConfig, AgentSpec, Arch
+from policies.algorithms.step_sizes import StepSizes
 from policies.memory.base import Memory
 from utils.options import option
 
@@ -73,7 +74,10 @@ class Algorithm(ABC):
     Config: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
     # The kinds of actions that the algorithm can learn.
     serves: ClassVar[tuple[ActionKind, ...]]
+    config: Any
     agent: Agent
+    # Those of its optimisers, which fall in the course of a run where the config says so.
+    step_sizes: tuple[StepSizes, ...] = ()
 
     @classmethod
     def check_actions(cls, space: ActionSpace) -> None:
@@ -130,7 +134,8 @@ class Algorithm(ABC):
 
     def at(self, env_steps: int, total: int) -> None:
         """Set what changes in the course of a run of `total` env steps; called before each update."""
-        return None
+        for step_sizes in self.step_sizes:
+            step_sizes.leave(self.config.step_size_left(env_steps, total))
 
     @abstractmethod
     def update(self, batch: Batch) -> dict[str, Tensor]:

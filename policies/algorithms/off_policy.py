@@ -74,7 +74,6 @@ class OffPolicy(Algorithm):
         # One optimiser for each owner: a parameter belongs to one owner, and so to one loss.
         self.parameters: dict[str, list[Tensor]] = {}
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
-        self._step_sizes: list[StepSizes] = []
         for name, parameters in agent.parameter_groups().items():
             self.add_optimizer(name, parameters)
 
@@ -86,7 +85,7 @@ class OffPolicy(Algorithm):
             self.optimizers[name] = torch.optim.Adam(
                 groups, lr=self.config.learning_rate, fused=self.device.type != "mps"
             )
-            self._step_sizes.append(StepSizes(self.optimizers[name]))
+            self.step_sizes = (*self.step_sizes, StepSizes(self.optimizers[name]))
 
     @classmethod
     def needs(cls, config: Any, arch: Arch) -> Needs:
@@ -145,11 +144,6 @@ class OffPolicy(Algorithm):
         return q[order[: self.config.critics_in_target]].min(0).values
 
     # -- one update ------------------------------------------------------------------------------------------
-
-    def at(self, env_steps: int, total: int) -> None:
-        """Step sizes fall in the course of a run, where the config says so."""
-        for step_sizes in self._step_sizes:
-            step_sizes.scale(self.config.step_size_left(env_steps, total))
 
     def update(self, batch: Batch) -> dict[str, Tensor]:
         """One step of the critic, and one of the policy if it is its turn."""

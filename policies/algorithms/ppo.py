@@ -9,8 +9,8 @@ that normalisation, each gradient step descends
 over the rows of some columns of the batch (whole trials, one after another), drawn anew in each epoch. One
 optimiser owns all parameters.
 
-Without a memory (agent=Markov) every row is a column: minibatches are drawn from all rows. With a memory and a
-`window` the columns are cut: more and shorter columns can be mixed, gradients go back no further than
+Without a memory (agent=Markov) every row is a column: minibatches are drawn from all rows. With a memory and
+a `window` the columns are cut: more and shorter columns can be mixed, gradients go back no further than
 the first row of a window, and its memory starts from the state that the policy had there when the update
 began.
 
@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import sqrt
 from typing import Any
 
 import torch
@@ -122,8 +121,7 @@ class PPO(Algorithm):
             eps=1e-5,
             fused=self.device.type != "mps",
         )
-        # Two factors of the step sizes: what the run has left of them, and what `desired_kl` makes of them.
-        self._step_sizes, self._left, self._pace = StepSizes(self.optimizer), 1.0, 1.0
+        self.step_sizes = (StepSizes(self.optimizer),)
         self.generator = torch.Generator().manual_seed(seed)
         self.value_scale = ValueScale() if config.normalise_value else None
         self._gains_from_parts = gains_from_parts(agent)
@@ -185,11 +183,6 @@ class PPO(Algorithm):
 
     # -- one update ------------------------------------------------------------------------------------------
 
-    def at(self, env_steps: int, total: int) -> None:
-        """Step sizes fall in the course of a run, where the config says so."""
-        self._left = self.config.step_size_left(env_steps, total)
-        self._step_sizes.scale(self._left * self._pace)
-
     def update(self, batch: Batch) -> dict[str, Tensor]:
         """All epochs over the rows of one iteration."""
         config, sums, steps = self.config, dict[str, Tensor](), 0
@@ -208,7 +201,8 @@ class PPO(Algorithm):
 
         # 3. Smaller steps from now on if the policy has changed too much, larger ones if too little.
         if config.desired_kl is not None:
-            metrics["learning_rate_scale"] = self._adapt_step_size(metrics["approx_kl"], config.desired_kl)
+            self.step_sizes[0].follow(metrics["approx_kl"].item(), config.desired_kl)
+            metrics["learning_rate_scale"] = sums["approx_kl"].new_tensor(self.step_sizes[0].pace)
 
         # 4. What part of the variance of R the values explained before the update: 1 all of it, 0 none.
         target, error = (batch.extras[name][batch.trains] for name in ("target", "error"))
@@ -334,15 +328,6 @@ class PPO(Algorithm):
         """Cut columns of so many rows into the parts that threads work on."""
         return split_columns(columns, rows, self.config.parts, self._gains_from_parts)
 
-    def _adapt_step_size(self, kl: Tensor, desired_kl: float) -> Tensor:
-        """Scale all step sizes by sqrt(desired_kl / kl); return their scale, which stays at or below 1."""
-        # The KL grows with the square of a step, hence the root. One update changes the scale by a fifth at
-        # most.
-        change = min(max(sqrt(desired_kl / max(kl.item(), 1e-12)), 1 / 1.2), 1.2)
-        self._pace = min(1.0, self._pace * change)
-        self._step_sizes.scale(self._left * self._pace)
-        return kl.new_tensor(self._pace)  # on the device where all metrics are
-
     # -- what continues in another process -------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
@@ -351,7 +336,7 @@ class PPO(Algorithm):
             "agent": self.agent.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
-            "pace": self._pace,
+            "pace": self.step_sizes[0].pace,
         }
         if self.value_scale is not None:
             state["scale"] = vars(self.value_scale).copy()
@@ -362,6 +347,6 @@ class PPO(Algorithm):
         self.agent.load_state_dict(state["agent"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"].cpu())
-        self._pace = state["pace"]
+        self.step_sizes[0].pace = state["pace"]
         if self.value_scale is not None:
             vars(self.value_scale).update(state["scale"])

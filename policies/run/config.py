@@ -69,9 +69,9 @@ class TrainConfig:
     and from the random pool it learns only how to normalise. With `replay_device=auto` batches are gathered
     on the training device where the copy takes at most half of the free memory of CUDA; they are the same.
 
-    `replay_ratio` counts the rows of a batch, a whole trial as k * H: with 256 an agent without a memory, whose
-    batch has 256 rows, makes one update per env step, and one that learns from 32 trials of 400 rows makes one
-    in 50. The run ends with the wave that takes the last of its env steps, so it may take some more.
+    `replay_ratio` counts the rows of a batch, a whole trial as k * H: with 256 an agent without a memory,
+    whose batch has 256 rows, makes one update per env step, and one that learns from 32 trials of 400 rows
+    makes one in 50. The run ends with the wave that takes the last of its env steps, and may take some more.
     """
 
     n_env_steps_total: int = option(1_000_000, "env steps of the whole run, the random pool included", low=1)

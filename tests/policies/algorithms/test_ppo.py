@@ -230,34 +230,12 @@ def test_what_is_shared_learns_from_policy_and_value(encoders: Encoders, togethe
     )
 
 
-def test_step_sizes_follow_the_change_of_the_policy_and_never_exceed_those_of_the_config() -> None:
-    ppo = make(desired_kl=0.01, learning_rate=1e-3, encoder_learning_rate=1e-5)
-
-    def sizes() -> list[float]:
-        return [group["lr"] for group in ppo.optimizer.param_groups]
-
-    assert sizes() == [1e-3, 1e-5]
-    scales = [ppo._adapt_step_size(torch.tensor(kl), 0.01).item() for kl in (0.001, 0.0121, 1.0, 0.0, 0.0)]
-    assert scales == pytest.approx([1.0, 1 / 1.1, 1 / 1.32, 1 / 1.1, 1.0])
-    ppo._adapt_step_size(torch.tensor(1.0), 0.01)
-    assert sizes() == pytest.approx([1e-3 / 1.2, 1e-5 / 1.2])
-    other = make(desired_kl=0.01, learning_rate=1e-3, encoder_learning_rate=1e-5)
-    other.load_state_dict(ppo.state_dict())
-    assert other._adapt_step_size(torch.tensor(0.01), 0.01).item() == pytest.approx(1 / 1.2), (
-        "a resumed run continues with its step sizes"
-    )
-
-
-def test_step_sizes_fall_in_a_straight_line_whatever_else_scales_them() -> None:
-    ppo = make(desired_kl=0.01, learning_rate=1e-3, learning_rate_left=0.2)
-    ppo._adapt_step_size(torch.tensor(1.0), 0.01)
-    for env_steps, left in ((0, 1.0), (50, 0.6), (100, 0.2), (120, 0.2)):
-        ppo.at(env_steps, 100)
-        assert ppo.optimizer.param_groups[0]["lr"] == pytest.approx(1e-3 * left / 1.2)
-    other = make(desired_kl=0.01, learning_rate=1e-3, learning_rate_left=0.2)
+def test_a_resumed_run_continues_with_its_step_sizes() -> None:
+    ppo, other = (make(desired_kl=0.01, learning_rate=1e-3, learning_rate_left=0.2) for _ in range(2))
+    ppo.step_sizes[0].follow(1.0, 0.01)
     other.load_state_dict(ppo.state_dict())
     other.at(50, 100)
-    assert other.optimizer.param_groups[0]["lr"] == pytest.approx(1e-3 * 0.6 / 1.2), "a resumed run's"
+    assert other.optimizer.param_groups[0]["lr"] == pytest.approx(1e-3 * 0.6 / 1.2)
 
 
 def test_an_agent_without_a_memory_learns_from_minibatches_of_mixed_rows(
