@@ -3,6 +3,7 @@
     python -m benchmarks.learn              the demo by SAC and by PPO, from which the default is chosen
     python -m benchmarks.learn --recipe ant_dir_ppo --seeds 0 1 2 --minutes 60 --mark 2318 2608
     python -m benchmarks.learn --recipe ant_dir_ppo --name ant_dir_slow --set algorithm.learning_rate=3e-4
+    python -m benchmarks.learn --recipe cart_pole_ppo --peer sb3-ppo        the same beside another library
     python -m benchmarks.learn --show       the table and the picture again, of what has been recorded
 
 A recipe is a file of configs/experiment, or one that this module names. A run ends when its minutes are over
@@ -18,22 +19,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
 
-import psutil
 from rich.console import Console
 
 from benchmarks.parts.curves import Point, draw, point_of, summary_of, table_of
+from benchmarks.parts.learning.processor import Busy, processor_seconds
+from benchmarks.parts.learning.sb3_runs import PEERS, peer_command
 from benchmarks.parts.machine import facts, write
 from utils.options import nearest
 
@@ -53,7 +54,23 @@ class Recipe:
 
     words: tuple[str, ...]
     marks: tuple[float, ...] = ()
+    # The learner that plays in place of Retrial, on the environment of the words.
+    peer: str | None = None
 
+
+CART_POLE = (
+    "env=Gymnasium",
+    "env.id=CartPole-v1",
+    "train.n_env_steps_total=50000",
+    "evaluation.every=5000",
+)
+PENDULUM = (
+    "env=Gymnasium",
+    "algorithm=SAC",
+    "agent=Markov",
+    "train.n_env_steps_total=6000",
+    "evaluation.every=1000",
+)
 
 # Marks are sums over the episodes of a trial; those of the robots are published ones.
 RECIPES = {
@@ -65,6 +82,11 @@ RECIPES = {
     "cheetah_dir_sac": Recipe(("experiment=cheetah_dir_sac",), (4270.0, 5014.0)),
     "ant_dir_ppo": Recipe(("experiment=ant_dir_ppo",), (2318.0, 2608.0)),
     "ant_dir_sac": Recipe(("experiment=ant_dir_sac",), (2318.0, 2608.0)),
+    "cart_pole_ppo": Recipe((*CART_POLE, "algorithm=PPO", "agent=Markov"), (475.0,)),
+    "pendulum_sac": Recipe(PENDULUM, (-200.0,)),
+    "cart_pole_positions_ppo": Recipe(
+        ("experiment=cart_pole_positions_ppo", "evaluation.every=5000"), (400.0,)
+    ),
 }
 
 USUAL = ("point_robot_sac", "point_robot_ppo")
@@ -132,34 +154,6 @@ class Reader:
         yield from (json.loads(line) for line in whole.splitlines())
 
 
-class Busy:
-    """From its making on: how many cores other programs than the processes waited for have taken."""
-
-    def __init__(self) -> None:
-        self._began, self._all, self._own = perf_counter(), _machine_seconds(), _children_seconds()
-
-    def others(self) -> float:
-        """On average; the children have to have ended."""
-        taken = _machine_seconds() - self._all - (_children_seconds() - self._own)
-        return max(0.0, taken / (perf_counter() - self._began))
-
-
-def _machine_seconds() -> float:
-    times = psutil.cpu_times()
-    return (
-        sum(times)
-        - times.idle
-        - getattr(times, "iowait", 0.0)
-        - getattr(times, "guest", 0.0)
-        - getattr(times, "guest_nice", 0.0)
-    )
-
-
-def _children_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 @contextmanager
 def _leaving_at_sigterm() -> Iterator[None]:
     """As at Ctrl-C, so that what was started is ended, too."""
@@ -210,22 +204,31 @@ def _followed(
     status: Any,
 ) -> str:
     """Show what it writes, and end it when its time is over."""
-    began, ended = perf_counter(), "env steps"
+    began, ended, processor = perf_counter(), "env steps", 0.0
     while process.poll() is None:
         sleep(0.2)
-        _show(reader, lines, console, title, status)
+        # Read before the lines, so that a process which ends meanwhile has left its last number.
+        processor = processor_seconds(process) or processor
+        _show(reader, lines, console, title, status, processor)
         if limit is not None and ended != "limit" and perf_counter() - began > limit:
             process.send_signal(signal.SIGTERM)
             ended = "limit"
         if limit is not None and perf_counter() - began > limit + GRACE_S:
             process.kill()
-    _show(reader, lines, console, title, status)
+    _show(reader, lines, console, title, status, processor)
     return ended
 
 
-def _show(reader: Reader, lines: list[dict[str, Any]], console: Console, title: str, status: Any) -> None:
+def _show(
+    reader: Reader,
+    lines: list[dict[str, Any]],
+    console: Console,
+    title: str,
+    status: Any,
+    processor: float,
+) -> None:
     for line in reader.new_lines():
-        lines.append(line)
+        lines.append(line | {"processor_s": processor})
         where = f"{title}: {line['env_steps']:,} env steps, {line['time/seconds']:,.0f} s"
         status.update(where)
         point = point_of(line)
@@ -241,9 +244,12 @@ def _show(reader: Reader, lines: list[dict[str, Any]], console: Console, title: 
 def play_recipe(name: str, recipe: Recipe, seed: int, asked: argparse.Namespace, console: Console) -> Run:
     """One run, played and measured."""
     began, clock, busy = datetime.now(), perf_counter(), Busy()
-    words = [*recipe.words, *asked.set, f"seed={seed}"]
     folder = (asked.folder / f"{name}_seed{seed}_{began:%Y-%m-%d_%H-%M-%S_%f}").absolute()
-    command = [sys.executable, "main.py", *words, f"hydra.run.dir={folder}", "wandb.mode=disabled"]
+    words = [*recipe.words, *asked.set, f"seed={seed}"]
+    if recipe.peer is None:
+        command = [sys.executable, "main.py", *words, f"hydra.run.dir={folder}", "wandb.mode=disabled"]
+    else:
+        command = peer_command(recipe.peer, words[:-1], seed, folder)
     lines, ended = played(
         command, folder, None if asked.minutes is None else 60 * asked.minutes, console, f"{name} seed {seed}"
     )
@@ -310,6 +316,9 @@ def _parsed() -> tuple[argparse.Namespace, dict[str, Recipe]]:
         metavar="WORD",
         help="options of main.py that differ from the recipe's",
     )
+    parser.add_argument(
+        "--peer", choices=PEERS, help="play each recipe's environment by this learner too, with its defaults"
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument(
         "--minutes",
@@ -332,6 +341,9 @@ def _parsed() -> tuple[argparse.Namespace, dict[str, Recipe]]:
         recipes = {asked.name or name: recipe_of(name) for name in asked.recipe}
     except argparse.ArgumentTypeError as mistake:
         parser.error(str(mistake))
+    if asked.peer:
+        beside = {f"{name} by {asked.peer}": replace(one, peer=asked.peer) for name, one in recipes.items()}
+        recipes |= beside
     if asked.minutes is not None and asked.minutes <= 0:
         parser.error("--minutes has to be more than 0.")
     if asked.name and len(asked.recipe) > 1:

@@ -38,6 +38,8 @@ class Point:
     updates: int
     # By episode index, on the test list.
     returns: list[float]
+    # What the whole process has taken of the processor by then; 0 where it was not recorded.
+    processor_s: float = 0.0
 
     @property
     def trial_return(self) -> float:
@@ -75,6 +77,7 @@ def point_of(line: Mapping[str, Any]) -> Point | None:
         line.get("time/evaluate", 0.0) * line["time/seconds"],
         line["updates"],
         returns[0],
+        line.get("processor_s", 0.0),
     )
 
 
@@ -112,6 +115,7 @@ def _summary(seeds: Sequence[Curve]) -> dict[str, Any]:
             "reached": len(points),
             "seconds": [round(point.seconds, 1) for point in points],
             "env_steps": [point.env_steps for point in points],
+            "processor_s": [round(point.processor_s, 1) for point in points],
         }
     for rate in ("env_steps_per_s", "updates_per_s", "others"):
         found[rate] = statistics.fmean(getattr(run, rate) for run in seeds)
@@ -155,8 +159,10 @@ def _mark_text(mark: str, found: Mapping[str, Any], seeds: int) -> str:
     if not found["reached"]:
         return f"{mark}: not reached"
     times = ", ".join(
-        f"{seconds / 60:.1f} min ({steps / 1e6:.3g} M)"
-        for seconds, steps in zip(found["seconds"], found["env_steps"], strict=True)
+        f"{seconds / 60:.1f} min ({steps / 1e6:.3g} M" + f", {processor:.0f} CPU-s" * (processor > 0) + ")"
+        for seconds, steps, processor in zip(
+            found["seconds"], found["env_steps"], found["processor_s"], strict=True
+        )
     )
     return f"{mark}: {times}" + (f"; {found['reached']} of {seeds} seeds" if found["reached"] < seeds else "")
 

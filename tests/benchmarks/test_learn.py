@@ -85,7 +85,12 @@ def test_seeds_are_summed_up_by_an_interquartile_mean_and_its_interval() -> None
     assert found["a"]["seeds"] == 2 and found["a"]["trial_return"] == Interval(3.0)
     assert found["b"]["by_episode"] == [Interval(0.0)]
     assert found["c"]["trial_return"].mean == 1.0 and found["c"]["trial_return"].low == 0.0
-    assert found["a"]["marks"]["3"] == {"reached": 1, "seconds": [2.0], "env_steps": [200]}
+    assert found["a"]["marks"]["3"] == {
+        "reached": 1,
+        "seconds": [2.0],
+        "env_steps": [200],
+        "processor_s": [0.0],
+    }
 
 
 def test_a_band_goes_as_far_as_every_seed_does() -> None:

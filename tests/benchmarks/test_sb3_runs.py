@@ -1,0 +1,54 @@
+"""Peers: the command that plays one, what its evaluation means, and (where SB3 is installed) a short run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from benchmarks.learn import RECIPES
+from benchmarks.parts.curves import point_of
+from benchmarks.parts.learning.sb3_runs import PEERS, mean_return, peer_command, played_by_peer
+from configs.compose import load
+
+
+class Pusher:
+    """Always pushes the cart to the left, and notes when it was told that an episode starts."""
+
+    def __init__(self) -> None:
+        self.starts = list[bool]()
+
+    def predict(self, obs: Any, state: Any, episode_start: Any, deterministic: bool) -> tuple[int, None]:
+        assert deterministic
+        self.starts.append(bool(episode_start[0]))
+        return 0, None
+
+
+def test_a_return_is_the_mean_of_whole_episodes_and_memories_are_told_of_their_starts() -> None:
+    pusher = Pusher()
+    found = mean_return(pusher, gym.make("CartPole-v1"), 3)
+    assert 8 <= found <= 11 and sum(pusher.starts) == 3 and len(pusher.starts) == round(3 * found)
+
+
+def test_the_command_has_the_words_of_the_recipe_and_each_names_a_gymnasium_environment() -> None:
+    for name in ("cart_pole_ppo", "pendulum_sac", "cart_pole_positions_ppo"):
+        words = RECIPES[name].words
+        command = peer_command("sb3-ppo", words, 3, Path("folder"))
+        assert command[-len(words) :] == list(words) and command[command.index("--seed") + 1] == "3"
+        assert load(words).env.family == "Gymnasium"
+
+
+@pytest.mark.parametrize("peer", sorted(PEERS))
+def test_a_peer_writes_a_curve(peer: str, tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3")
+    pytest.importorskip("sb3_contrib")
+    config = load(
+        ["env=Gymnasium", "env.num_eval_tasks=2", "train.n_env_steps_total=300", "evaluation.every=150"]
+    )
+    played_by_peer(peer, config, lambda: gym.make("Pendulum-v1"), tmp_path / "metrics.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    points = [point for line in lines if (point := point_of(line)) is not None]
+    assert points[0].env_steps == 150 and points[-1].env_steps >= 300
