@@ -34,7 +34,7 @@ from rich.console import Console
 
 from benchmarks.parts.curves import Point, draw, point_of, summary_of, table_of
 from benchmarks.parts.learning.processor import Busy, processor_seconds
-from benchmarks.parts.learning.sb3_runs import PEERS, peer_command
+from benchmarks.parts.learning.sb3_runs import PEERS, Task
 from benchmarks.parts.machine import facts, write
 from utils.options import nearest
 
@@ -54,22 +54,16 @@ class Recipe:
 
     words: tuple[str, ...]
     marks: tuple[float, ...] = ()
-    # The learner that plays in place of Retrial, on the environment of the words.
+    # What a peer plays beside it; None: there is no peer for it.
+    task: Task | None = None
+    # The learner that plays in place of Retrial.
     peer: str | None = None
 
 
-CART_POLE = (
-    "env=Gymnasium",
-    "env.id=CartPole-v1",
-    "train.n_env_steps_total=50000",
-    "evaluation.every=5000",
-)
-PENDULUM = (
-    "env=Gymnasium",
-    "algorithm=SAC",
-    "agent=Markov",
-    "train.n_env_steps_total=6000",
-    "evaluation.every=1000",
+CART_POLE = Task("CartPole-v1", env_steps=50_000, every=5_000)
+PENDULUM = Task("Pendulum-v1", env_steps=6_000, every=1_000)
+POSITIONS = Task(
+    "CartPole-v1", 60_000, 5_000, wrappers=("envs.meta.third_party.positions_only:PositionsOnly",)
 )
 
 # Marks are sums over the episodes of a trial; those of the robots are published ones.
@@ -82,10 +76,10 @@ RECIPES = {
     "cheetah_dir_sac": Recipe(("experiment=cheetah_dir_sac",), (4270.0, 5014.0)),
     "ant_dir_ppo": Recipe(("experiment=ant_dir_ppo",), (2318.0, 2608.0)),
     "ant_dir_sac": Recipe(("experiment=ant_dir_sac",), (2318.0, 2608.0)),
-    "cart_pole_ppo": Recipe((*CART_POLE, "algorithm=PPO", "agent=Markov"), (475.0,)),
-    "pendulum_sac": Recipe(PENDULUM, (-200.0,)),
+    "cart_pole_ppo": Recipe((*CART_POLE.words, "algorithm=PPO", "agent=Markov"), (475.0,), CART_POLE),
+    "pendulum_sac": Recipe((*PENDULUM.words, "algorithm=SAC", "agent=Markov"), (-200.0,), PENDULUM),
     "cart_pole_positions_ppo": Recipe(
-        ("experiment=cart_pole_positions_ppo", "evaluation.every=5000"), (400.0,)
+        ("experiment=cart_pole_positions_ppo", "evaluation.every=5000"), (400.0,), POSITIONS
     ),
 }
 
@@ -246,10 +240,10 @@ def play_recipe(name: str, recipe: Recipe, seed: int, asked: argparse.Namespace,
     began, clock, busy = datetime.now(), perf_counter(), Busy()
     folder = (asked.folder / f"{name}_seed{seed}_{began:%Y-%m-%d_%H-%M-%S_%f}").absolute()
     words = [*recipe.words, *asked.set, f"seed={seed}"]
-    if recipe.peer is None:
-        command = [sys.executable, "main.py", *words, f"hydra.run.dir={folder}", "wandb.mode=disabled"]
+    if recipe.peer and recipe.task:
+        command = recipe.task.command(recipe.peer, seed, folder)
     else:
-        command = peer_command(recipe.peer, words[:-1], seed, folder)
+        command = [sys.executable, "main.py", *words, f"hydra.run.dir={folder}", "wandb.mode=disabled"]
     lines, ended = played(
         command, folder, None if asked.minutes is None else 60 * asked.minutes, console, f"{name} seed {seed}"
     )
@@ -302,6 +296,14 @@ def store_runs(path: Path, runs: Sequence[Run]) -> dict[str, Run]:
     return merged
 
 
+def _beside(recipes: dict[str, Recipe], peer: str | None) -> dict[str, Recipe]:
+    """The same recipes as a peer plays them; none without a peer."""
+    if peer and not all(recipe.task for recipe in recipes.values()):
+        known = ", ".join(name for name, recipe in RECIPES.items() if recipe.task)
+        raise argparse.ArgumentTypeError(f"--peer={peer} plays {known} only.")
+    return {f"{name} by {peer}": replace(recipe, peer=peer) for name, recipe in recipes.items() if peer}
+
+
 def _parsed() -> tuple[argparse.Namespace, dict[str, Recipe]]:
     """The command line, and its recipes by the names that their runs are stored under."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -339,11 +341,9 @@ def _parsed() -> tuple[argparse.Namespace, dict[str, Recipe]]:
     asked = parser.parse_args()
     try:
         recipes = {asked.name or name: recipe_of(name) for name in asked.recipe}
+        recipes |= _beside(recipes, asked.peer)
     except argparse.ArgumentTypeError as mistake:
         parser.error(str(mistake))
-    if asked.peer:
-        beside = {f"{name} by {asked.peer}": replace(one, peer=asked.peer) for name, one in recipes.items()}
-        recipes |= beside
     if asked.minutes is not None and asked.minutes <= 0:
         parser.error("--minutes has to be more than 0.")
     if asked.name and len(asked.recipe) > 1:

@@ -11,8 +11,9 @@ import pytest
 
 from benchmarks.learn import RECIPES
 from benchmarks.parts.curves import point_of
-from benchmarks.parts.learning.sb3_runs import PEERS, mean_return, peer_command, played_by_peer
+from benchmarks.parts.learning.sb3_runs import PEERS, Task, mean_return, played_by_peer
 from configs.compose import load
+from envs.meta.third_party.gymnasium_family import GymnasiumConfig
 
 
 class Pusher:
@@ -33,22 +34,28 @@ def test_a_return_is_the_mean_of_whole_episodes_and_memories_are_told_of_their_s
     assert 8 <= found <= 11 and sum(pusher.starts) == 3 and len(pusher.starts) == round(3 * found)
 
 
-def test_the_command_has_the_words_of_the_recipe_and_each_names_a_gymnasium_environment() -> None:
-    for name in ("cart_pole_ppo", "pendulum_sac", "cart_pole_positions_ppo"):
-        words = RECIPES[name].words
-        command = peer_command("sb3-ppo", words, 3, Path("folder"))
-        assert command[-len(words) :] == list(words) and command[command.index("--seed") + 1] == "3"
-        assert load(words).env.family == "Gymnasium"
+def test_a_peer_has_the_environment_the_env_steps_and_the_evaluations_of_the_recipe() -> None:
+    for recipe in RECIPES.values():
+        if recipe.task is None:
+            continue
+        config, task = load(recipe.words), recipe.task
+        env = config.env
+        assert isinstance(env, GymnasiumConfig)
+        assert (env.id, tuple(env.wrappers), env.num_eval_tasks) == (
+            task.env_id,
+            task.wrappers,
+            task.episodes,
+        )
+        assert (config.train.n_env_steps_total, config.evaluation.every) == (task.env_steps, task.every)
+        command = task.command("sb3-ppo", 3, Path("folder"))
+        assert command[command.index("--seed") + 1] == "3" and task.env_id in command
 
 
 @pytest.mark.parametrize("peer", sorted(PEERS))
 def test_a_peer_writes_a_curve(peer: str, tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")
     pytest.importorskip("sb3_contrib")
-    config = load(
-        ["env=Gymnasium", "env.num_eval_tasks=2", "train.n_env_steps_total=300", "evaluation.every=150"]
-    )
-    played_by_peer(peer, config, lambda: gym.make("Pendulum-v1"), tmp_path / "metrics.jsonl")
+    played_by_peer(peer, Task("Pendulum-v1", 300, 150, episodes=2), 0, tmp_path / "metrics.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     points = [point for line in lines if (point := point_of(line)) is not None]
     assert points[0].env_steps == 150 and points[-1].env_steps >= 300

@@ -1,10 +1,9 @@
-"""A learner of Stable-Baselines3 on the environment of a recipe, which writes a curve as `main.py` does.
+"""A learner of Stable-Baselines3 on a Gymnasium environment, which writes a curve as `main.py` does.
 
-    python -m benchmarks.parts.learning.sb3_runs --peer sb3-ppo --folder DIR --seed 0 WORD ...
+    python -m benchmarks.parts.learning.sb3_runs --peer sb3-ppo --folder DIR --env-id CartPole-v1
 
-The words are those of a recipe: its environment with the wrappers, its env steps, how often it is evaluated
-and on how many episodes. The learner has the defaults of its own library. It is no dependency of Retrial:
-pip install stable-baselines3 sb3-contrib, in an environment of their own.
+The learner has the defaults of its own library. It is no dependency of Retrial: pip install stable-baselines3
+sb3-contrib, in an environment of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import argparse
 import importlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -21,10 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from configs.compose import load
-from envs.meta.third_party.gymnasium_family import GymnasiumConfig
 from envs.meta.third_party.registered_env import registered_env
-from policies.run.config import Config
 
 # Module, class and policy of each peer.
 PEERS = {
@@ -34,10 +30,35 @@ PEERS = {
 }
 
 
-def peer_command(peer: str, words: Sequence[str], seed: int, folder: Path) -> list[str]:
-    """The command that plays a peer on the environment of these words."""
-    module = ["-m", "benchmarks.parts.learning.sb3_runs", "--peer", peer, "--seed", str(seed)]
-    return [sys.executable, *module, "--folder", str(folder), *words]
+@dataclass(frozen=True)
+class Task:
+    """An environment, how long to learn in it, and how often to evaluate."""
+
+    env_id: str
+    env_steps: int
+    every: int
+    wrappers: tuple[str, ...] = ()
+    # As many as `main.py` has test tasks by default.
+    episodes: int = 20
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The same for `main.py`."""
+        return (
+            "env=Gymnasium",
+            f"env.id={self.env_id}",
+            f"env.wrappers={json.dumps(self.wrappers)}",
+            f"env.num_eval_tasks={self.episodes}",
+            f"train.n_env_steps_total={self.env_steps}",
+            f"evaluation.every={self.every}",
+        )
+
+    def command(self, peer: str, seed: int, folder: Path) -> list[str]:
+        """The command that plays a peer."""
+        facts = {"peer": peer, "seed": seed, "folder": folder, "env-id": self.env_id}
+        facts |= {"env-steps": self.env_steps, "every": self.every, "episodes": self.episodes}
+        options = [word for name, value in facts.items() for word in (f"--{name}", str(value))]
+        return [sys.executable, "-m", __name__, *options, "--wrappers", *self.wrappers]
 
 
 def mean_return(model: Any, env: Any, episodes: int) -> float:
@@ -53,18 +74,19 @@ def mean_return(model: Any, env: Any, episodes: int) -> float:
     return float(np.mean(returns))
 
 
-def played_by_peer(peer: str, config: Config, make: Callable[[], Any], path: Path) -> None:
+def played_by_peer(peer: str, task: Task, seed: int, path: Path) -> None:
     """Learn, and write a line of metrics at each evaluation."""
     module, name, policy = PEERS[peer]
     callbacks = importlib.import_module("stable_baselines3.common.callbacks")
-    began, every, evaluated = perf_counter(), config.evaluation.every, 0.0
-    model = getattr(importlib.import_module(module), name)(policy, make(), seed=config.seed, device="cpu")
+    make = registered_env(task.env_id, 0, (), task.wrappers)
+    began, evaluated = perf_counter(), 0.0
+    model = getattr(importlib.import_module(module), name)(policy, make(), seed=seed, device="cpu")
     judge = make()
 
     def evaluate() -> None:
         nonlocal evaluated
         before = perf_counter()
-        found = mean_return(model, judge, config.env.num_eval_tasks)
+        found = mean_return(model, judge, task.episodes)
         evaluated += perf_counter() - before
         seconds = perf_counter() - began
         line = {
@@ -78,13 +100,12 @@ def played_by_peer(peer: str, config: Config, make: Callable[[], Any], path: Pat
             file.write(json.dumps(line) + "\n")
 
     def each_step(*_: object) -> bool:
-        if model.num_timesteps % every == 0:
+        if model.num_timesteps % task.every == 0:
             evaluate()
         return True
 
-    total = config.train.n_env_steps_total
-    model.learn(total, callback=callbacks.ConvertCallback(each_step))
-    if model.num_timesteps % every:
+    model.learn(task.env_steps, callback=callbacks.ConvertCallback(each_step))
+    if model.num_timesteps % task.every:
         evaluate()
 
 
@@ -93,17 +114,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--peer", choices=PEERS, required=True)
     parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("words", nargs="*")
+    parser.add_argument("--env-id", required=True)
+    parser.add_argument("--wrappers", nargs="*", default=[], metavar="MODULE:NAME")
+    for name, default in (("seed", 0), ("env-steps", 50_000), ("every", 5_000), ("episodes", 20)):
+        parser.add_argument(f"--{name}", type=int, default=default)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    config = load([*asked.words, f"seed={asked.seed}"])
-    env = config.env
-    if not isinstance(env, GymnasiumConfig):
-        parser.error(f"peers play Gymnasium's environments, not env={env.family}.")
-    make = registered_env(env.id, env.max_episode_steps, env.arguments, env.wrappers)
+    task = Task(asked.env_id, asked.env_steps, asked.every, tuple(asked.wrappers), asked.episodes)
     asked.folder.mkdir(parents=True, exist_ok=True)
-    played_by_peer(asked.peer, config, make, asked.folder / "metrics.jsonl")
+    played_by_peer(asked.peer, task, asked.seed, asked.folder / "metrics.jsonl")
 
 
 if __name__ == "__main__":
