@@ -23,10 +23,16 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-skips", action="store_true", help="a test that is skipped fails")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Remember failures: the report of one keeps its frames, and with them what the test held."""
     report = yield
+    if report.skipped and item.config.getoption("--no-skips"):
+        report.outcome = "failed"
     if report.failed:
         item.stash[_FAILED] = True
     return report

@@ -61,8 +61,8 @@ def _made_here(names: set[str]) -> Iterator[str]:
         holder = held_here if pid in family else held_elsewhere
         holder.update(names.intersection(_shared_names(pid)))
     for name in names:
-        # Many libraries write the number of their process into a name (joblib, torch). That of another process
-        # is no leak of ours, even if it has ended.
+        # Many libraries write the number of their process into a name (joblib, torch). Another's number shows
+        # that the name is no leak of ours, even if that process has ended.
         numbers = {int(number) for number in _PID.findall(name)}
         ours = name in held_here or bool(numbers & family)
         nobodys = not numbers and name not in held_elsewhere

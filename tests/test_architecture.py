@@ -364,7 +364,7 @@ def test_a_worker_that_imports_the_environments_does_not_get_torch() -> None:
 
 
 def test_requirements_are_exact_and_name_no_place() -> None:
-    for name in ("requirements.txt", "requirements-dev.txt"):
+    for name in ("requirements.txt", "requirements-dev.txt", "requirements-partners.txt"):
         lines = [
             line
             for line in (ROOT / name).read_text(encoding="utf-8").splitlines()
@@ -373,7 +373,7 @@ def test_requirements_are_exact_and_name_no_place() -> None:
         assert not [
             line
             for line in lines
-            if not re.fullmatch(r"-r requirements\.txt|[A-Za-z0-9_.-]+==[A-Za-z0-9.]+", line)
+            if not re.fullmatch(r"-r requirements(-dev)?\.txt|[A-Za-z0-9_.-]+==[A-Za-z0-9.]+", line)
         ]
 
 

@@ -22,6 +22,8 @@ from utils.wandb_run import WandbConfig, WandbMode
 
 with Composer() as _composer:
     CHOICES = _composer.choices("env")
+# Those whose package is in requirements-partners.txt.
+PARTNERS = ("MiniGrid", "POPGym")
 
 SMALLER = {"batch_size": 2, "transitions_batch_size": 8, "hidden_size": 8, "num_eval_tasks": 1}
 
@@ -59,7 +61,9 @@ def tiny(config: Config) -> Config:
     )
 
 
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.peers] * (name in PARTNERS)) for name in CHOICES]
+)
 def test_an_environment_trains_with_its_defaults(composer: Composer, name: str) -> None:
     words = composer.parse([f"env={name}"])
     env = composer.dict_config(words).env

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from buffers.base import Batch
 from buffers.rollout import RolloutBuffer
-from policies.agents.base import Arch
+from policies.agents.base import Arch, Encoders
 from policies.algorithms.ppo import PPO, PPOConfig
 from policies.nn.mlp import Activation
 from policies.returns import advantages
@@ -44,6 +44,7 @@ def made(kind: str) -> PPO:
         "obs_embedding": 4,
         "shortcut_embedding": 0,
         "activation": Activation.tanh,
+        "encoders": Encoders.separate,
     }
     ppo = PPO(config, PPO.make_agent(config, make_spec(Arch.Memory, "LSTM", KINDS[kind], **inputs)), seed=0)
     branches: list[Any] = [ppo.agent.actor.branch, ppo.agent.critic.branch]

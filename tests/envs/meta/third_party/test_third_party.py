@@ -1,6 +1,6 @@
 """MiniGrid and POPGym, as their YAML files play them.
 
-The tests are skipped where these are not installed: pip install -c requirements.txt .[minigrid,popgym].
+They are in the environment of requirements-partners.txt; elsewhere most of these tests are skipped.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def needs(name: str) -> None:
     pytest.importorskip(PARTNERS[name], reason=f"pip install -c requirements.txt .[{PARTNERS[name]}]")
 
 
-@pytest.fixture(params=PARTNERS)
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.peers) for name in PARTNERS])
 def name(request: pytest.FixtureRequest) -> str:
     needs(request.param)
     return request.param
@@ -87,6 +87,7 @@ def test_its_horizon_is_the_environments_own_length(name: str) -> None:
     assert longest == env.max_episode_steps
 
 
+@pytest.mark.peers
 def test_minigrid_plays_one_level_in_a_trial_and_others_in_the_test() -> None:
     needs("MiniGrid")
     family = make_family(composed("MiniGrid").env)
@@ -104,6 +105,7 @@ def test_minigrid_plays_one_level_in_a_trial_and_others_in_the_test() -> None:
     assert first.sum(1).tolist() == [3 * 49] * 8, "an object, a colour and a state for each cell"
 
 
+@pytest.mark.peers
 def test_minigrids_pictures_reach_the_agent_by_other_wrappers() -> None:
     needs("MiniGrid")
     family = make_family(
@@ -114,6 +116,7 @@ def test_minigrids_pictures_reach_the_agent_by_other_wrappers() -> None:
     assert (family.spec.obs_space.shape, family.spec.obs_space.dtype) == ((7, 7, 3), np.uint8)
 
 
+@pytest.mark.peers
 def test_every_popgym_environment_is_served() -> None:
     needs("POPGym")
     make_family("Gymnasium", id="popgym:popgym-RepeatFirstEasy-v0", max_episode_steps=1)
