@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import resource
+import select
 import signal
 import sys
 import threading
@@ -117,11 +118,13 @@ def whole(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def write_everywhere() -> None:
-    """Write to every descriptor that somebody else has opened, where that is possible."""
+    """Write to every descriptor that somebody else has opened, where that does not wait."""
     for descriptor in range(3, 64):
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
         with suppress(OSError):
-            os.set_blocking(descriptor, False)
-            os.write(descriptor, b"\xff" * 2000)
+            if poll.poll(0) == [(descriptor, select.POLLOUT)]:
+                os.write(descriptor, b"stray write " * 150)
 
 
 def start_threads() -> None:

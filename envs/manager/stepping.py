@@ -219,7 +219,7 @@ class Stepper:
         # Before the clock goes on: the command that led to these rows is still the one that recovery names.
         was_reset = commands.reset[arrived]
         if self._bounds.any_outside(arrived):
-            with self._closing_on_error():
+            with _closing_on_error(self):
                 self._bounds.report(arrived, self.recovery.activity)
 
         # The previous action is the one that led to this row. None led to the start of an episode: it is 0.
@@ -261,24 +261,10 @@ class Stepper:
 
     def _recover(self, faults: Sequence[Fault], grown: Sequence[GrownWorker] = ()) -> None:
         """Let recovery cure this."""
-        with self._closing_on_error():
+        with _closing_on_error(self):
             self.recovery.recover(faults, grown)
             if grown:
                 self._memory.check_rebuilt()
-
-    @contextmanager
-    def _closing_on_error(self) -> Iterator[None]:
-        """Where something cannot be cured, close the manager, and let the error go to the caller."""
-        try:
-            yield
-        except BaseException as error:
-            # This catches Ctrl-C too: in the middle of a recovery nothing is left that could go on.
-            self._pending[:] = False
-            self.close()
-            if isinstance(error, WorkerError):
-                # Its text holds the environment's own traceback; that of the recovery would only hide it.
-                raise error.with_traceback(None) from None
-            raise
 
     def close(self) -> None:
         """Stop the backend; may be called twice.
@@ -295,6 +281,21 @@ class Stepper:
             self._backend.close()
             if is_free:
                 self._turn.leave()
+
+
+@contextmanager
+def _closing_on_error(stepper: Stepper) -> Iterator[None]:
+    """Where something cannot be cured, close the manager, and let the error go to the caller."""
+    try:
+        yield
+    except BaseException as error:
+        # This catches Ctrl-C too: in the middle of a recovery nothing is left that could go on.
+        stepper._pending[:] = False
+        stepper.close()
+        if isinstance(error, WorkerError):
+            # Its text holds the environment's own traceback; that of the recovery would only hide it.
+            raise error.with_traceback(None) from None
+        raise
 
 
 class SlotGroup:
