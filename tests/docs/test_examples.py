@@ -27,6 +27,14 @@ REGISTRIES = [
     ),
 ]
 
+# A family that no page shows, by someone who has read them.
+OUTSIDER = (
+    "envs/meta/__init__.py",
+    "FAMILIES: dict[str, type[TaskFamily]]",
+    "Bandit",
+    "envs.meta.toy.bandit",
+)
+
 SMALL = [
     "train.n_env_steps_total=400",
     "train.num_init_rollouts_pool=4",
@@ -48,7 +56,8 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path, text in FILES.items():
         assert not (house / path).exists(), f"{path} is there already"
         (house / path).write_text(text)
-    for file, registry, name, module in REGISTRIES:
+    shutil.copy(ROOT / "tests/docs/bandit.py", house / "envs/meta/toy/bandit.py")
+    for file, registry, name, module in [*REGISTRIES, OUTSIDER]:
         text = (house / file).read_text()
         assert f"{registry} = {{" in text
         text = text.replace(f"{registry} = {{", f'{registry} = {{"{name}": {name}, ', 1)
@@ -97,6 +106,12 @@ def test_an_example_trains(extended: Path, words: tuple[str, ...]) -> None:
 
 def test_the_environments_keep_the_promises_of_a_family(extended: Path) -> None:
     assert num_passed(extended, "tests/envs/meta/test_families.py", "Corridor or Dial") > 40
+
+
+def test_a_family_that_starts_alike_and_draws_nothing_passes_without_a_change_to_its_tests(
+    extended: Path,
+) -> None:
+    assert num_passed(extended, "tests/envs/meta/test_families.py", "Bandit") > 20
 
 
 def test_the_memory_keeps_the_promises_of_a_memory(extended: Path) -> None:

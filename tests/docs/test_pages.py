@@ -50,7 +50,7 @@ def test_the_python_of_a_page_runs(block: str, tmp_path: Path) -> None:
 def test_the_front_door_reads_the_commands_of_a_page(name: str) -> None:
     for words in commands(PAGES[name]):
         foreign = any(own in word for word in words for own in OF_EXAMPLES)
-        on_disk = any(word.startswith(("resume=", "evaluate=")) for word in words)
+        on_disk = any(word.startswith(("resume=", "evaluate=", "report=")) for word in words)
         if foreign or on_disk or "..." in words or set(words) & set(NOT_INSTALLED):
             continue
         read(words)
