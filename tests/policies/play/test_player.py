@@ -11,6 +11,7 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from envs.base import map_obs
 from envs.meta.make_env import make_env
 from envs.meta.third_party.gymnasium_family import GymnasiumFamily
 from envs.parallel_env_manager import ParallelEnvManager
@@ -28,6 +29,8 @@ from utils.options import OptionError
 from utils.seeding import Phase, episode_seeds, trial_seed
 
 SLOTS = 3
+# How much an action may change with the number of slots.
+TOLERANCE = 1e-5
 # One family for each kind of actions; falls make trials of different lengths.
 FAMILIES = {"continuous": "PointRobot", "discrete": "GridNavi"}
 
@@ -64,13 +67,23 @@ def a_learner(algorithm: str, arch: Arch, memory: str, family: str, **options: A
     return learner
 
 
-def by_hand(player: Player, manager: ParallelEnvManager, tasks: np.ndarray, seeds: list[int]) -> np.ndarray:
-    """[n, k] returns of one trial in each slot."""
+def by_hand(
+    player: Player,
+    manager: ParallelEnvManager,
+    tasks: np.ndarray,
+    seeds: list[int],
+    beside: Player | None = None,
+) -> np.ndarray:
+    """[n, k] returns of one trial in each slot; a player of one slot, `beside`, would act alike in slot 0."""
     returns = np.zeros((len(tasks), manager.episodes_per_trial))
     rows = manager.reset(tasks, seeds)
     slots = np.arange(len(tasks))
     while manager.running.any():
         actions = player.act(rows.obs, rows.reward, rows.ended)
+        if beside is not None:
+            first = map_obs(lambda part: part[:1], rows.obs)
+            alone = beside.act(first, rows.reward[:1], rows.ended[:1])
+            np.testing.assert_allclose(alone[0], actions[0], rtol=0, atol=TOLERANCE)
         rows = manager.step(actions)
         returns[slots, manager.episode] += np.where(rows.valid, rows.reward, 0.0)
     return returns
@@ -89,7 +102,8 @@ def test_playing_by_hand_gives_the_returns_of_an_evaluation(
             actor = AgentActor(learner.agent, "cpu", deterministic)
             expected = evaluate_list(manager, actor, tasks, seed=seed).returns
             player = load_agent(file, n=SLOTS, deterministic=deterministic)
-            np.testing.assert_array_equal(by_hand(player, manager, tasks, seeds), expected)
+            beside = load_agent(file, n=1, deterministic=deterministic)
+            np.testing.assert_array_equal(by_hand(player, manager, tasks, seeds, beside), expected)
 
 
 def answering_manager() -> ParallelEnvManager:
@@ -212,7 +226,7 @@ def test_another_batch_size_changes_last_bits_only(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for _ in range(6):
         obs = rng.normal(size=2)
-        np.testing.assert_allclose(many.act(np.tile(obs, (5, 1)))[3], one.act(obs), rtol=0, atol=1e-5)
+        np.testing.assert_allclose(many.act(np.tile(obs, (5, 1)))[3], one.act(obs), rtol=0, atol=TOLERANCE)
         one.reset()
         many.reset()
 
