@@ -26,6 +26,8 @@ class PlayedRows:
     def __init__(self, layout: Layout, num_slots: int, *, episodes: int, horizon: int) -> None:
         self.layout, self.episodes, self.horizon = layout, episodes, horizon
         self.rows = layout.allocate(num_slots)
+        # The family's own part of the observations: views of the rows.
+        self._own_obs = layout.part(self.rows, 0, num_slots).obs
         # [N] the episode of its trial that the row belongs to, from 0; and env steps taken in that episode.
         self.episode = np.zeros(num_slots, np.int64)
         self.time = np.zeros(num_slots, np.int64)
@@ -48,7 +50,7 @@ class PlayedRows:
     def idle(self, obs: Obs, reward: NDArray[np.float64], done: Flags) -> Flags:
         """[N] slots that show the end of their trial once more, as a manager does until the next start."""
         waits = done & self._trial_due & ~self._blank & (reward == self.rows.reward)
-        for stored, given in paired_arrays(self.layout.part(self.rows, 0, len(reward)).obs, obs):
+        for stored, given in paired_arrays(self._own_obs, obs):
             waits &= (stored == given).reshape(len(waits), -1).all(1)
         return waits
 
@@ -83,7 +85,7 @@ class PlayedRows:
 
         # 3. The rows themselves. On start rows the previous action and the reward are 0.
         rows = self.rows
-        for stored, given in paired_arrays(self.layout.part(rows, 0, len(reward)).obs, obs):
+        for stored, given in paired_arrays(self._own_obs, obs):
             stored[slots] = given[slots]
         rows.reward[slots] = reward[slots]
         rows.prev_action[slots] = chosen[slots]

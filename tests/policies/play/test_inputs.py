@@ -108,6 +108,17 @@ def test_the_last_observation_is_read_before_the_first_of_the_next_episode() -> 
     assert last.reward.tolist() == [1, 2] and not begin.reward.any() and not begin.done.any()
 
 
+def test_the_last_observation_may_be_a_dict() -> None:
+    """Gymnasium puts those of its vector environments into an array of objects."""
+    batch = {"grid": np.ones((2, 2, 2), np.uint8), "action_mask": np.ones((2, 4), np.int8)}
+    final = {"grid": np.full((2, 2), 5), "action_mask": np.array([0, 1, 1, 1])}
+    info = {"final_obs": np.array([final, None], object)}
+    last, begin, begun = inputs(2, obs=MASKED).read(batch, [1, 2], [True, False], info, single=False)
+    assert begin is not None and begun.tolist() == [True, False]
+    seen: Any = last.obs
+    assert seen["grid"][:, 0, 0].tolist() == [5, 1] and seen["action_mask"][:, 0].tolist() == [0, 1]
+
+
 class Numbered(gymnasium.Env[Any, Any]):
     """Observations and actions that no network reads as they are."""
 

@@ -165,6 +165,17 @@ def test_a_plain_loop_shows_the_rows_of_a_manager(tmp_path: Path) -> None:
     np.testing.assert_array_equal(player.state["hidden"], other.state["hidden"])
 
 
+def test_a_loop_that_resets_before_it_shows_the_last_observation_cannot_go_on(tmp_path: Path) -> None:
+    """Its observation with `done=True` is the first of the next episode: there is no action to step with."""
+    player, env = a_player(tmp_path), Answering()
+    (obs, info), reward, done = env.reset(), 0.0, False
+    with pytest.raises(AssertionError):
+        while True:
+            obs, reward, done, _, info = env.step(player.act(obs, reward, done, info))
+            if done:
+                obs, info = env.reset()
+
+
 def test_an_environment_of_another_library_is_played_in_its_own_spaces(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

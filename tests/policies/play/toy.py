@@ -36,7 +36,7 @@ class Answering(gymnasium.Env[Any, Any]):
         return self._obs(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert self.action_space.contains(action)
+        assert isinstance(action, np.ndarray) and self.action_space.contains(action)
         self.seen.append((self._episode, self._time, *action.tolist()))
         self._time += 1
         self._sum = 0.5 * self._sum + action
