@@ -122,6 +122,6 @@ def test_the_jobs_of_a_real_launcher_end_with_a_sweep_that_is_killed(
         stderr=subprocess.DEVNULL,
     ) as sweep:
         for job in (0, 1):
-            wait_for(tmp_path, f"sweep/{job}/metrics.jsonl", sweep)
+            wait_for(tmp_path, f"sweep/{job}/config.yaml", sweep)
         sweep.kill()
     assert wait_until_none(tmp_path) == []
