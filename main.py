@@ -42,15 +42,15 @@ def main() -> int:
         return 0
     for note in command.notes:
         print(note, file=sys.stderr)
+    from utils.processes.jobs import end_with_this_process
+
+    end_with_this_process(also_if_killed=command.config is None)
     if command.config is not None:
         _one_run(command, command.config)
         return 0
     # A sweep, or a flag of Hydra's own: Hydra composes the config of every job by itself.
     import hydra
 
-    from utils.processes.jobs import end_with_this_process
-
-    end_with_this_process()  # the jobs, whatever launcher starts them
     sys.argv[1:] = command.words
     hydra.main(version_base="1.3", config_path="configs", config_name="config")(job)()
     if _failed_jobs:
@@ -70,9 +70,7 @@ def _show(text: str) -> None:
 def _one_run(command: CommandLine, config: Config) -> None:
     """A run by itself, with the config and the family that the check has composed and built."""
     from configs.hydra_private import run_composed
-    from utils.processes.jobs import end_at_exit
 
-    end_at_exit()
     family, run_dir = command.family, command.run_dir
     if command.composed is not None:
         run_composed(command.composed, lambda folder: _run(_train, config, family, folder))

@@ -14,26 +14,24 @@ from utils.processes.warden import next_mark
 END_S = 5.0
 
 
-def end_with_this_process() -> None:
-    """Have whatever this process starts from now on end with it, however it ends: jobs, and what they start.
+def end_with_this_process(*, also_if_killed: bool) -> None:
+    """Have whatever this process starts from now on, jobs and what they start, end with this process.
 
-    Launchers leave their jobs behind when they are killed.
-    """
-    if not mark_of(os.getpid()):  # a process that is marked ends with the one that marked it
-        put_mark(os.getpid(), next_mark())
-
-
-def end_at_exit() -> None:
-    """Have whatever this process starts from now on ended by this process, if that comes to its end itself.
-
-    There is no warden for it: an environment in this process may have started nothing, and the service of W&B
-    has to write its file when this process is killed. Called before W&B is imported, whose own exit handler
+    A sweep asks for it `also_if_killed`, since launchers leave their jobs behind then. A run does not: its
+    environments in this process may start nothing, for which no warden is needed, and the service of W&B has
+    to write its file when the run is killed. It must be called before W&B is imported, whose own exit handler
     then comes first.
     """
-    if are_supported() and not mark_of(os.getpid()):
+    me = os.getpid()
+    # A process that is marked already ends with the one that marked it.
+    if not are_supported() or mark_of(me):
+        return
+    if also_if_killed:
+        put_mark(me, next_mark())
+    else:
         mark = new_run().start
-        put_mark(os.getpid(), mark)
-        atexit.register(_end_started, os.getpid(), mark)
+        put_mark(me, mark)
+        atexit.register(_end_started, me, mark)
 
 
 def _end_started(pid: int, mark: int) -> None:

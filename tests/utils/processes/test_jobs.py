@@ -24,7 +24,7 @@ from pathlib import Path
 from tests.envs.backends.troubles import LeaveProcesses
 from utils.processes import jobs, warden
 
-jobs.end_at_exit()
+jobs.end_with_this_process(also_if_killed=False)
 resource_tracker.ensure_running()
 LeaveProcesses(Path(sys.argv[1]))()
 assert warden.warden_pid() is None
@@ -52,7 +52,7 @@ SWEEP = """
 import signal, subprocess, sys
 from utils.processes.jobs import end_with_this_process
 
-end_with_this_process()
+end_with_this_process(also_if_killed=True)
 subprocess.Popen([sys.executable, "-c", sys.argv[1]], start_new_session=True)
 signal.pause()
 """
