@@ -21,6 +21,7 @@ _failed_jobs: list[str] = []  # of a sweep, each by its words
 
 def main() -> int:
     """Run one command line; the exit code is 2 for a mistake in it, before anything is created."""
+    from utils.processes.jobs import end_with_this_process
     from utils.processes.streams import fill_standard_streams
 
     fill_standard_streams()  # before any file is opened, which would take the place of a closed stream
@@ -42,8 +43,6 @@ def main() -> int:
         return 0
     for note in command.notes:
         print(note, file=sys.stderr)
-    from utils.processes.jobs import end_with_this_process
-
     end_with_this_process(also_if_killed=command.config is None)
     if command.config is not None:
         _one_run(command, command.config)
