@@ -22,9 +22,10 @@ _failed_jobs: list[str] = []  # of a sweep, each by its words
 def main() -> int:
     """Run one command line; the exit code is 2 for a mistake in it, before anything is created."""
     from utils.processes.jobs import end_with_this_process
-    from utils.processes.streams import fill_standard_streams
+    from utils.processes.streams import fill_standard_streams, show_any_letter
 
     fill_standard_streams()  # before any file is opened, which would take the place of a closed stream
+    show_any_letter()
     from utils.options import OptionError
     from utils.report.command import asks_for_a_report, run_report
 
@@ -68,11 +69,11 @@ def _show(text: str) -> None:
 
 def _one_run(command: CommandLine, config: Config) -> None:
     """A run by itself, with the config and the family that the check has composed and built."""
-    from configs.hydra_private import run_composed
+    from configs.launch import launch
 
     family, run_dir = command.family, command.run_dir
     if command.composed is not None:
-        run_composed(command.composed, lambda folder: _run(_train, config, family, folder))
+        launch(command.composed, lambda folder, lock: _run(_train, config, family, folder, lock=lock))
     elif run_dir is not None:
         learns = command.mode == "resume"
         _run(_resume if learns else _evaluate, config, family, run_dir, learns=learns)
@@ -118,9 +119,7 @@ def _evaluate(learner: Learner) -> float:
     return 0.0
 
 
-def _run(
-    act: Callable[[Learner], float], config: Config, family: Any, run_dir: Path, *, learns: bool = True
-) -> float:
+def _run(act: Callable[[Learner], float], config: Config, family: Any, run_dir: Path, **how: Any) -> float:
     """Act with a learner; what the environment, the machine or the user did is a sentence and an exit code.
 
     Any other error is our own: its traceback goes to the screen and into the run folder.
@@ -129,7 +128,7 @@ def _run(
     from policies.run.failures import is_explained, write_error
 
     try:
-        with Learner(config, run_dir, learns=learns, family=family) as learner:
+        with Learner(config, run_dir, family=family, **how) as learner:
             result = act(learner)
             stop_signal = learner.stop_signal
     except Exception as error:

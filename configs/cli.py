@@ -14,13 +14,14 @@ from omegaconf import DictConfig
 from configs.compose import Composer, checked
 from configs.help import help_text, recipes_text
 from configs.hydra_private import flag_parser
+from configs.launch import refuse_folder, run_folder_of
 from configs.runs import MAY_CHANGE, continued
 from configs.schema import GROUPS, list_text
 from configs.spellings import without_dashes
 from configs.validation import notes
 from envs.base import TaskFamily
-from policies.run.config import CHECKPOINTS, Config, holds_a_run
-from utils.checkpoint import CheckpointStore
+from policies.run.config import Config
+from utils.disk.own_files import check_run_folder
 from utils.options import OptionError
 
 # Flags of Hydra's own that need no config.
@@ -84,7 +85,7 @@ def read(words: Sequence[str]) -> CommandLine:
             return _continue(composer, modes, overrides, words)
 
         # Then new runs: one, or the jobs of a sweep.
-        _refuse_taken(overrides)
+        _refuse_taken_jobs(overrides)
         if not _is_multirun(overrides, flags.multirun):
             return _single(
                 composer, overrides, words, shown=any(getattr(flags, name) for name in SHOWN_BY_HYDRA)
@@ -110,6 +111,9 @@ def _single(
     # The only composition and the only check of this run: main.py hands both on to the Learner.
     composed = composer.dict_config(overrides)
     config, family = checked(composed)
+    folder = run_folder_of(composed)
+    if folder is not None and not shown:
+        refuse_folder(folder, allow_links=config.allow_links)
     remarks = tuple(notes(config, overrides))
     if shown:
         return CommandLine(tuple(words), notes=remarks)
@@ -133,14 +137,15 @@ def _check_jobs(composer: Composer, overrides: list[Override]) -> tuple[str, ...
     return tuple(note for note in notes_of_jobs[0] if all(note in others for others in notes_of_jobs))
 
 
-def _refuse_taken(overrides: Sequence[Override]) -> None:
-    """Refuse a folder that holds a run: Hydra writes into it before the run can check it."""
-    for override in overrides:
-        given = Path(str(override.value())).expanduser()
-        folders = {"hydra.run.dir": [given], "hydra.sweep.dir": sorted(given.glob("*"))}
-        for folder in folders.get(override.key_or_group, []):
-            if CheckpointStore(folder / CHECKPOINTS).has_any:
-                raise OptionError(holds_a_run(folder))
+def _refuse_taken_jobs(overrides: Sequence[Override]) -> None:
+    """Refuse a sweep's folder in which jobs must not write: Hydra does so before they can look at theirs."""
+    given = {override.key_or_group: override.value() for override in overrides}
+    if "hydra.sweep.dir" not in given:  # its name is the time, so it is new
+        return
+    folder, allow_links = Path(str(given["hydra.sweep.dir"])), given.get("allow_links") is True
+    check_run_folder(folder, allow_links=allow_links)
+    for job in sorted(path for path in folder.glob("*") if path.is_dir()):
+        refuse_folder(job, allow_links=allow_links)
 
 
 def _is_multirun(overrides: Sequence[Override], flag: bool) -> bool:

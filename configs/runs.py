@@ -1,25 +1,22 @@
-"""Runs on disk: the config that a run folder records, and what may change when it is resumed or evaluated."""
+"""Runs on disk: what may change when a run is resumed or evaluated."""
 
 from __future__ import annotations
 
 import copy
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import yaml
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from configs.compose import Composer, checked
-from configs.schema import EXPERIMENT, NAME_FIELDS, root, schemas
+from configs.records import check_unchanged, imports_from_elsewhere, is_among, recorded
+from configs.schema import EXPERIMENT, NAME_FIELDS
 from configs.values import assign, option_names, shown
 from envs.base import TaskFamily
-from policies.run.config import FORMAT, RECORD, Config
+from policies.run.config import PERMISSIONS, Config
 from utils.options import OptionError, nearest
 
 TOTAL = "train.n_env_steps_total"
@@ -34,8 +31,17 @@ MAY_CHANGE = {
         "checkpoint_every",
         "profile",
         "wandb.mode",
+        *PERMISSIONS,
     ),
-    "evaluate": ("num_parallel_workers", "backend.", "evaluation.", "device", "profile", "wandb.mode"),
+    "evaluate": (
+        "num_parallel_workers",
+        "backend.",
+        "evaluation.",
+        "device",
+        "profile",
+        "wandb.mode",
+        "allow_links",
+    ),
 }
 
 
@@ -48,33 +54,6 @@ def load_run(
     with Composer() as composer:
         run = continued(composer, mode, composer.parse([f"{mode}={run_dir}", *words]))
         return run.config, run.run_dir
-
-
-def recorded(run_dir: Path, mode: str) -> DictConfig:
-    """The typed config that a run folder records."""
-    record = run_dir / RECORD
-    if not record.is_file():
-        raise OptionError(f"{mode}={run_dir} is not a run folder: {_why_not(run_dir)}")
-    try:
-        values: Any = OmegaConf.to_container(OmegaConf.load(record))
-        if set(NAME_FIELDS) <= set(values):  # otherwise it is no record at all, which is refused below
-            _check_format(record, values.pop("format", None))
-
-        # The names in the record choose the classes of its sections; merging checks each option and its type.
-        chosen = {
-            group: copy.deepcopy(schemas()[group][values[group][field]])
-            for group, field in NAME_FIELDS.items()
-        }
-        typed = OmegaConf.merge(OmegaConf.structured(root(**chosen)), values)
-    except OptionError:
-        raise
-    except (OmegaConfBaseException, yaml.YAMLError, OSError, KeyError, TypeError, ValueError) as error:
-        first = str(error).strip().partition("\n")[0]
-        raise OptionError(
-            f"{record} cannot be read as the config of a run: {type(error).__name__}: {first}."
-        ) from error
-    assert isinstance(typed, DictConfig)
-    return typed
 
 
 @dataclass(frozen=True)
@@ -94,7 +73,9 @@ def continued(composer: Composer, mode: str, overrides: Sequence[Override]) -> R
     if not str(given.value()).strip():
         raise OptionError(f"{mode}= needs the folder of a run: {mode}=outputs/...")
     run_dir = Path(str(given.value())).expanduser()
-    old = recorded(run_dir, mode)
+    permitted = any(one.key_or_group == "allow_links" and one.value() is True for one in overrides)
+    old = recorded(run_dir, mode, allow_links=permitted)
+    check_unchanged(run_dir, old, MAY_CHANGE["resume"])
     new = copy.deepcopy(old)
 
     # As in a new run: a choice is applied first, then the options of it, in whatever order they were typed.
@@ -111,7 +92,8 @@ def continued(composer: Composer, mode: str, overrides: Sequence[Override]) -> R
     # What is different now must be something that may change.
     _check_changes(old, new, mode)
     new.resume = new.evaluate = None
-    config, family = checked(new, learns=mode == "resume")
+    with imports_from_elsewhere(run_dir):
+        config, family = checked(new, learns=mode == "resume")
     return RecordedRun(config, family, run_dir.absolute())
 
 
@@ -138,7 +120,7 @@ def _check_changes(old: DictConfig, new: DictConfig, mode: str) -> None:
         before, after = OmegaConf.select(old, name), OmegaConf.select(new, name)
         if before == after or name == mode:
             continue
-        if not any(name == entry or (entry.endswith(".") and name.startswith(entry)) for entry in allowed):
+        if not is_among(name, allowed):
             may = re.sub(r"\.(?=,|$)", ".*", ", ".join(allowed))
             raise OptionError(
                 f"{name}={shown(after)} cannot change with {mode}=: the run has {name}={shown(before)}. "
@@ -149,28 +131,3 @@ def _check_changes(old: DictConfig, new: DictConfig, mode: str) -> None:
                 f"{name}={after} is less than the {before} env steps that the run was started for; "
                 "a resume may only add to them."
             )
-
-
-def _check_format(record: Path, number: object) -> None:
-    """Refuse a run folder of another format: its names mean something else, or are not known."""
-    if number is None:
-        raise OptionError(
-            f"{record} was written by an older version of Retrial: the last commit that reads it is b8605dc."
-        )
-    if number != FORMAT:
-        raise OptionError(f"{record} has format {number}, and this version of Retrial reads format {FORMAT}.")
-
-
-def _why_not(run_dir: Path) -> str:
-    """Why a folder is no run folder, with the one that may be meant."""
-    if not run_dir.exists():
-        others = [file.parent.name for file in run_dir.parent.glob(f"*/{RECORD}")]
-        near = difflib.get_close_matches(run_dir.name, others, n=1, cutoff=0.5)
-        if near:
-            return f"it does not exist. Did you mean {str(run_dir.parent / near[0])!r}?"
-        return "it does not exist."
-    jobs = sorted(file.parent.name for file in run_dir.glob(f"*/{RECORD}"))
-    if jobs:
-        first = [*jobs[:5], "..."] if len(jobs) > 5 else jobs
-        return f"it holds runs ({', '.join(first)}): name one of them."
-    return f"it has no {RECORD}."

@@ -21,6 +21,7 @@ from policies.collection.actors import Actor, AgentActor
 from policies.collection.wave import WavePlan, WaveResult, run_wave
 from policies.run.config import Config
 from policies.run.progress import Counters, by_episode
+from utils.disk.own_files import replace_file
 from utils.seeding import Phase, Purpose, generator
 
 # The file of a run folder that holds what `evaluate=` found last.
@@ -75,7 +76,7 @@ class TaskLists:
         """Write the lists as JSON, for readers and other programs."""
         lists: dict[str, Any] = {"training": None if self.train is None else self.train.tolist()}
         lists |= {f"evaluation_{name}": tasks.tolist() for name, tasks in self.evaluation.items()}
-        path.write_text(json.dumps(lists, indent=1) + "\n")
+        replace_file(path, (json.dumps(lists, indent=1) + "\n").encode())
 
 
 def held_out_name(spec: EnvSpec) -> str:
@@ -156,7 +157,7 @@ def write_evaluation(run_dir: Path, counters: Counters, metrics: Mapping[str, An
     # One metric a line, however many tasks it lists.
     lines = [f" {json.dumps(name)}: {json.dumps(_json_of(value))}" for name, value in facts.items()]
     try:
-        (run_dir / EVALUATION).write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        replace_file(run_dir / EVALUATION, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
     except OSError as error:
         _log.warning("The evaluation is shown here only: %s.", error)
 

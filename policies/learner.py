@@ -17,7 +17,7 @@ from policies.collection.collector import LocalCollector, account_for
 from policies.collection.wave import WaveResult
 from policies.evaluation import evaluate_agent, evaluation_table, held_out_name, write_evaluation
 from policies.run.checkpointing import RunCheckpoints
-from policies.run.config import CHECKPOINTS, RECORD, Config
+from policies.run.config import CHECKPOINTS, RECORD, Config, plain
 from policies.run.context import LearningParts, RunContext, RunEnvironments
 from policies.run.film import film
 from policies.run.hardware import pick_backend, prepare_torch
@@ -27,6 +27,7 @@ from policies.run.sizes import check_family
 from policies.run.training import TrainingLoop
 from policies.run.updates import Updater
 from utils.checkpoint import CheckpointError
+from utils.run_lock import RunLock
 from utils.seeding import Phase, generator
 from utils.stop_signal import StopSignal
 from utils.stopwatch import Stopwatch
@@ -49,8 +50,9 @@ class Learner:
         *,
         learns: bool = True,
         family: TaskFamily | None = None,
+        lock: RunLock | None = None,
     ) -> None:
-        """`family` is the one that validation has built and checked; without it, both happen here."""
+        """`family` is one that is checked already, and `lock` that of the folder; by default both follow."""
         family = family or check_family(config, learns=learns)
         self.learns, self.watch = learns, Stopwatch()
         self._use(RunContext.of(config, family, prepare_torch(config), run_dir))
@@ -72,10 +74,11 @@ class Learner:
         self._updater = Updater(self.context, self.parts, self.progress, self._sampling)
         self._checkpoints = None
         if run_dir is not None:
-            self._checkpoints = RunCheckpoints(
-                run_dir / CHECKPOINTS, self.parts, self.progress, self._sampling, agent_only=not learns
-            )
+            what = run_dir / CHECKPOINTS, self.parts, self.progress, self._sampling
+            damaged = self.config.resume_without_damaged
+            self._checkpoints = RunCheckpoints(*what, agent_only=not learns, without_damaged=damaged)
         self._record: RunRecord | None = None
+        self._lock = lock
         self._resumed: dict[str, Any] = {}
         self._stop = StopSignal()
 
@@ -218,7 +221,8 @@ class Learner:
         if self._checkpoints is not None:
             self._checkpoints.claim()
         # Everything is recorded from here on; whatever ends training, the record is closed.
-        record = RunRecord(self.context, self.progress, self.environments, self.watch, self._resumed)
+        shown = self.context, self.progress, self.environments, self.watch
+        record = RunRecord(*shown, self._resumed, self._lock)
         with self._stop, record:
             self._record = record
             record.open(self.backend.reason)
@@ -256,7 +260,7 @@ class Learner:
             save_settings(self.context, self.run_dir)
         self.watch.lap("other")
         facts = {} if self._record is None else self._record.facts()
-        self._checkpoints.save(facts, last=last)
+        self._checkpoints.save({"config": plain(self.config)} | facts, last=last)
         self.watch.lap("checkpoint")
 
     def load(self) -> None:

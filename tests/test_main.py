@@ -28,7 +28,7 @@ from utils.checkpoint import CheckpointError
 
 class Learner:
     stop_signal = None
-    def __init__(self, config, run_dir=None, *, learns=True, family=None):
+    def __init__(self, config, run_dir=None, *, learns=True, family=None, lock=None):
         assert family.config.family == config.env.family
         self.config, self.run_dir, self.learns = config, run_dir, learns
     def load(self):

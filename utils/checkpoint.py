@@ -319,6 +319,14 @@ class CheckpointStore:
         return Checkpoint(manifest.step, _tensors(path / TENSORS), manifest.facts, found, path, lost)
 
 
+def newest_facts(folder: Path) -> dict[str, Any]:
+    """The facts of the newest checkpoint whose manifest can be read; its other files are not looked at."""
+    for name in reversed(CheckpointStore(folder)._names()):
+        with suppress(DamagedError, OSError):
+            return Manifest.read(folder / name).facts
+    return {}
+
+
 def _tensors(path: Path) -> dict[str, Any]:
     try:
         # weights_only stays true whatever the error advises: a file that needs more is not one of ours.

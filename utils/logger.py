@@ -11,9 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+from utils.disk.own_files import open_own, replace_file
+
 log = logging.getLogger(__name__)
 
 STEP_KEY = "env_steps"
+METRICS = "metrics.jsonl"
 
 
 class Follower(Protocol):
@@ -31,25 +34,13 @@ class Logger:
 
     def __init__(self, folder: Path, wandb_run: Follower | None = None, resume_at: int | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / "metrics.jsonl"
+        self.path = folder / METRICS
         self.num_not_finite = 0
         self._wandb_run = wandb_run
-        self._file = open(self.path, "ab", buffering=0)
-        self.offset = self._file.seek(0, os.SEEK_END)
         if resume_at is not None:
-            self.rewind(resume_at)
-
-    def rewind(self, offset: int) -> None:
-        """Forget the lines after `offset`, which a resumed run will write again."""
-        if offset > self.offset:
-            log.warning(
-                "%s has lost its last %d bytes: its lines before this resume are incomplete.",
-                self.path,
-                offset - self.offset,
-            )
-            return
-        self._file.truncate(offset)
-        self.offset = offset
+            _rewind(self.path, resume_at)
+        self._file = open_own(self.path, "ab", buffering=0)
+        self.offset: int = self._file.seek(0, os.SEEK_END)
 
     def log(self, env_steps: int, values: Mapping[str, Any]) -> None:
         """Append one line; NaN and infinity become null and are counted in `num_not_finite`."""
@@ -96,3 +87,50 @@ class Logger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file of metrics without the damaged ones; none where there is no file."""
+    if not path.is_file():
+        return []
+    return [line for text in path.read_bytes().split(b"\n") if (line := _line_of(text)) is not None]
+
+
+def _line_of(text: bytes) -> dict[str, Any] | None:
+    """One line of metrics; None where it is damaged."""
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):  # no JSON, no UTF-8, or endless brackets
+        return None
+    return line if isinstance(line, dict) and isinstance(line.get(STEP_KEY), int) else None
+
+
+def _rewind(path: Path, offset: int) -> None:
+    """Forget the lines after `offset`, which a resumed run will write again, and those that are damaged.
+
+    So the next line is never appended to a broken one, and every line can be read.
+    """
+    there = path.read_bytes()[:offset] if path.exists() else b""
+    *lines, rest = there.split(b"\n")
+    damaged = [number for number, text in enumerate(lines, start=1) if _line_of(text) is None]
+    if not (damaged or rest or len(there) < offset):
+        with open_own(path, "ab") as file:
+            file.truncate(offset)
+        return
+    replace_file(path, b"".join(text + b"\n" for text in lines if _line_of(text) is not None))
+
+    # What is lost, in one sentence.
+    problems: list[str] = []
+    if len(there) < offset:
+        problems.append(f"it has lost its last {offset - len(there)} bytes")
+    if rest:
+        problems.append("it ends within a line")
+    if damaged:
+        problems.append(
+            f"its lines {', '.join(map(str, damaged[:10]))} cannot be read ({len(damaged)} in all)"
+        )
+    log.warning(
+        "%s is damaged: %s. Lines that are whole stay, and the run goes on behind them.",
+        path,
+        " and ".join(problems),
+    )

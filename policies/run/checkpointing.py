@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ import numpy as np
 
 from policies.run.config import holds_a_run
 from policies.run.context import LearningParts
-from policies.run.progress import Counters, RunProgress
-from utils.checkpoint import CheckpointError, CheckpointStore
+from policies.run.progress import Counters, RunProgress, Stage
+from utils.checkpoint import Checkpoint, CheckpointError, CheckpointStore, LostSegmentsError
 from utils.options import OptionError
 
 # The run stops when so many saves in a row have failed.
@@ -36,9 +36,13 @@ class RunCheckpoints:
         sampling: np.random.Generator,
         *,
         agent_only: bool = False,
+        without_damaged: bool = False,
     ) -> None:
-        """With `agent_only` nothing is written, and the agent alone is loaded, on any device."""
-        self._folder, self._agent_only = folder, agent_only
+        """With `agent_only` nothing is written, and the agent alone is loaded, on any device.
+
+        With `without_damaged` it goes on without the stored trials whose file is damaged.
+        """
+        self._folder, self._agent_only, self._without_damaged = folder, agent_only, without_damaged
         self._parts, self._progress, self._sampling = parts, progress, sampling
         self._store = CheckpointStore(folder)
         # Whether the checkpoints in the folder are those of this run.
@@ -117,18 +121,38 @@ class RunCheckpoints:
 
     def load(self) -> dict[str, Any] | None:
         """Restore the newest good checkpoint in place, and return its facts; None where there is none."""
-        checkpoint = self._store.latest(with_segments=not self._agent_only)
+        try:
+            checkpoint = self._store.latest(
+                with_segments=not self._agent_only, without_damaged=self._without_damaged, accept=RunFacts.of
+            )
+        except LostSegmentsError as error:
+            raise CheckpointError(
+                f"The stored trials {_trials(error.names)} are damaged in {self._folder}: bring their files "
+                "back from a copy, or go on without them by resume_without_damaged=true."
+            ) from error
         if checkpoint is None:
             return None
-        facts, tensors, progress = checkpoint.facts, checkpoint.tensors, self._progress
-        counters = Counters(**facts["counters"])
+        try:
+            self._take(checkpoint, RunFacts.of(checkpoint.facts))
+        except CheckpointError:
+            raise
+        # What does not fit has passed all other checks: other sizes, or a checkpoint made by hand.
+        except (LookupError, TypeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(
+                f"The checkpoint {checkpoint.path} does not fit the options of this run "
+                f"({' '.join(str(error).split())[:300]})."
+            ) from error
+        return checkpoint.facts
+
+    def _take(self, checkpoint: Checkpoint, facts: RunFacts) -> None:
+        tensors, progress = checkpoint.tensors, self._progress
         if self._agent_only:
             self._parts.agent.load_state_dict(tensors["algorithm"]["agent"])
-            progress.counters = counters
-            return facts
+            progress.counters = facts.counters
+            return
 
         # Random streams of another kind of device cannot be continued on this one.
-        here, there = self._device, facts.get("device", self._device)
+        here, there = self._device, facts.device or self._device
         if here != there:
             raise CheckpointError(
                 f"This run was on {there}, and what it would have drawn next cannot be drawn on {here}: "
@@ -136,16 +160,75 @@ class RunCheckpoints:
             )
 
         # The trials of the buffer, segment by segment; then parameters, optimisers and random streams.
-        self._segments = [(first, stop) for first, stop in facts["segments"]]
+        self._segments = [segment for segment in facts.segments if _name(*segment) not in checkpoint.lost]
         trials = (checkpoint.segments[_name(*segment)] for segment in self._segments)
-        self._parts.buffer.restore(trials, facts["num_added"])
+        self._parts.buffer.restore(trials, facts.num_added)
+        if checkpoint.lost:
+            self._tell_of(checkpoint.lost)
         self._parts.algorithm.load_state_dict(tensors["algorithm"])
-        self._sampling.bit_generator.state = facts["sampling"]
-        progress.counters = counters
+        self._sampling.bit_generator.state = facts.sampling
+        progress.counters = facts.counters
         progress.loss_sums, progress.acting_agent = tensors["loss_sums"], tensors.get("acting", {})
         self._saved_at, self._is_ours = self._moment(), True
-        return facts
+
+    def _tell_of(self, lost: tuple[str, ...]) -> None:
+        """Say which trials are lost; without any other there is nothing to learn from."""
+        if not self._parts.buffer.num_trials:
+            raise CheckpointError(
+                f"The stored trials {_trials(lost)} are damaged, and there are no others: start a new run."
+            )
+        _log.warning(
+            "The stored trials %s are damaged and left out. What follows is not what it would have been.",
+            _trials(lost),
+        )
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a run reads from the facts of a checkpoint."""
+
+    counters: Counters
+    # The ranges of trials (first, stop) that the replay holds.
+    segments: list[tuple[int, int]]
+    num_added: int
+    # The state of the random stream that draws batches.
+    sampling: dict[str, Any]
+    device: str | None
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> RunFacts:
+        """The facts of a checkpoint; ValueError, KeyError or TypeError where nobody could go on with them."""
+        for name, kind in _KINDS.items():
+            if not isinstance(facts.get(name, kind()), kind):
+                raise TypeError(f"{name} is {facts[name]!r}")
+        for name, default in asdict(Counters()).items():
+            if not isinstance(facts["counters"].get(name, default), _kinds_of(default)):
+                raise TypeError(f"counters.{name} is {facts['counters'][name]!r}")
+        np.random.default_rng().bit_generator.state = facts["sampling"]
+        return cls(
+            counters=Counters(**facts["counters"]),
+            segments=[(int(first), int(stop)) for first, stop in facts["segments"]],
+            num_added=int(facts["num_added"]),
+            sampling=facts["sampling"],
+            device=facts.get("device"),
+        )
+
+
+# Facts that others read, with their types.
+_KINDS = {"metrics_offset": int, "spent": dict, "versions": dict, "counters": dict}
+
+
+def _kinds_of(default: Any) -> tuple[type, ...]:
+    """The types that a counter may have, by its default; JSON writes a stage as text."""
+    kinds: dict[type, tuple[type, ...]] = {float: (int, float), Stage: (str,)}
+    return kinds.get(type(default), (type(default),))
 
 
 def _name(first: int, stop: int) -> str:
     return f"trials-{first:09d}-{stop:09d}"
+
+
+def _trials(names: tuple[str, ...]) -> str:
+    """The numbers of the trials in these segments, as text."""
+    ranges = [name.split("-")[1:] for name in names]
+    return ", ".join(f"{int(first)} to {int(stop) - 1}" for first, stop in ranges)

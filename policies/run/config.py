@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -15,6 +14,7 @@ from envs.base import EnvConfig
 from policies.agents.base import WITH_MEMORY, AgentConfig
 from policies.algorithms.base import AlgorithmConfig
 from policies.memory.base import MemoryConfig
+from utils.disk.own_files import replace_file
 from utils.options import OnlyIf, option
 from utils.wandb_run import WandbConfig
 
@@ -26,6 +26,9 @@ RECORD = "config.yaml"
 TASKS = "tasks.json"
 # The folder in a run folder with the checkpoints, from which the run can go on.
 CHECKPOINTS = "checkpoints"
+
+# Options that permit something to one command: they are not recorded, and never read from a record.
+PERMISSIONS = ("allow_links", "resume_without_damaged")
 
 
 class DeviceName(Enum):
@@ -188,6 +191,10 @@ class Config:
     checkpoint_every: int = option(100_000, "env steps between checkpoints; one more at the end", low=1)
     resume: str | None = option(None, "a run folder to continue, bit for bit")
     evaluate: str | None = option(None, "a run folder whose last checkpoint to evaluate")
+    allow_links: bool = option(False, "let checkpoints/segments be a link; nothing behind it is ever removed")
+    resume_without_damaged: bool = option(
+        False, "with resume=: leave out the stored trials whose file is damaged"
+    )
 
 
 def plain(value: Any) -> Any:
@@ -208,7 +215,7 @@ def holds_a_run(run_dir: Path) -> str:
 
 def save(config: Config, run_dir: Path) -> None:
     """Record a run's config in its folder, with the number of its format."""
-    partial = run_dir / f".{RECORD}.{os.getpid()}"
     settings = {"format": FORMAT} | plain(config)
-    partial.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
-    partial.replace(run_dir / RECORD)  # a crash leaves the old record or the new one, never half of one
+    for name in PERMISSIONS:
+        del settings[name]
+    replace_file(run_dir / RECORD, yaml.safe_dump(settings, sort_keys=False).encode())

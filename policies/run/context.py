@@ -21,6 +21,7 @@ from policies.memory import MEMORIES
 from policies.run.config import Config
 from policies.run.hardware import copies_to_device
 from policies.run.sizes import RunSizes, fitted_memory, needs_of, row_layout
+from utils.disk.own_files import check_run_folder
 from utils.seeding import Phase, generator
 
 
@@ -41,6 +42,9 @@ class RunContext:
     @classmethod
     def of(cls, config: Config, family: TaskFamily, device: str, run_dir: Path | None) -> RunContext:
         """The context of a run over this family, with the sizes and the task lists that follow."""
+        # Before anything opens the folder: a link in it may lead to what is not the run's.
+        if run_dir is not None:
+            check_run_folder(run_dir, allow_links=config.allow_links)
         # A family may complete its options (a registered time limit, say): only completed ones are used.
         config = replace(config, env=family.config)
         sizes, tasks = RunSizes.of(config, family), TaskLists.draw(family, config.seed)

@@ -11,6 +11,7 @@ from envs.backends.base import BackendError
 from envs.parallel_env_manager import WorkerError
 from policies.run.nan_guard import ExplodedError
 from utils.checkpoint import CheckpointError
+from utils.disk.own_files import open_own
 from utils.options import OptionError
 from utils.run_lock import RunLockError
 
@@ -39,7 +40,7 @@ def write_error(run_dir: Path) -> Path | None:
     # Appended: a run that is resumed may fail again, and both tracebacks may be needed.
     path = run_dir / ERRORS
     try:
-        with path.open("a", encoding="utf-8") as file:
+        with open_own(path, "a", encoding="utf-8") as file:
             file.write(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %z}\n{traceback.format_exc()}\n")
     except OSError:
         return None

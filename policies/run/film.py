@@ -19,6 +19,7 @@ from policies.collection.actors import AgentActor
 from policies.collection.wave import Sink, WaveInterrupted, WavePlan, run_wave
 from policies.evaluation import held_out_name
 from policies.run.context import RunContext
+from utils.disk.own_files import open_own
 from utils.options import OptionError
 from utils.seeding import Phase
 
@@ -146,7 +147,7 @@ class _Camera(Sink):
         pace_ms = int(1000 * min(max(SECONDS / len(pictures), 0.04), 0.2))
         durations = [pace_ms] * len(others) + [10 * pace_ms]  # the last picture stays
         pages = (_page(picture, line) for picture, line in others)  # made while the file is written
-        with open(f"{self.films[-1]}{UNFINISHED}", "wb") as file:
+        with open_own(Path(f"{self.films[-1]}{UNFINISHED}"), "wb") as file:
             _page(*first).save(file, "GIF", save_all=True, append_images=pages, duration=durations, loop=0)
 
 

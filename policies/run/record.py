@@ -26,7 +26,7 @@ from policies.run.forecast import forecast
 from policies.run.progress import RunProgress
 from utils.console import Console, Progress
 from utils.environment import withheld
-from utils.logger import Logger
+from utils.logger import METRICS, STEP_KEY, Logger, read_metrics
 from utils.machine import describe, resident_bytes
 from utils.report.adaptation import draw_adaptation
 from utils.report.settings import UNLEARNED
@@ -49,8 +49,12 @@ class RunRecord:
         environments: RunEnvironments,
         watch: Stopwatch,
         resumed: dict[str, Any],
+        lock: RunLock | None = None,
     ) -> None:
-        """`resumed` are the facts of the checkpoint that the run goes on from, or nothing."""
+        """`resumed` are the facts of the checkpoint that the run goes on from, or nothing.
+
+        Without a `lock` of its folder, which the caller keeps, it takes one.
+        """
         self._context, self._config, self._folder = context, context.config, context.run_dir
         self._progress, self._environments, self._watch = progress, environments, watch
         self._resumed = resumed
@@ -58,7 +62,7 @@ class RunRecord:
         self._profile = cProfile.Profile() if self._config.profile else None
         self._logger: Logger | None = None
         self._wandb: WandbRun | None = None
-        self._lock: RunLock | None = None
+        self._given_lock, self._lock = lock, None
         self._evaluation: dict[str, list[float]] = {}
         self._table = ""
         # Env steps and updates that the run had when this process took it over.
@@ -77,7 +81,8 @@ class RunRecord:
         for text in (*filter(None, notes), *forecast(self._config, self._context.sizes)):
             self._console.message(text)
         if self._folder is not None:
-            self._lock = RunLock(self._folder)
+            if self._given_lock is None:
+                self._lock = RunLock(self._folder)
             # Only now: a refused resume must not change what the run records.
             save_settings(self._context, self._folder)
             self._wandb = self._start_wandb(self._folder)
@@ -247,7 +252,7 @@ class RunRecord:
         lines: list[str] = []
         if draw_curves(self._context, folder):
             lines.append(f"picture      {folder / PICTURE}")
-        lines += [f"metrics      {folder / 'metrics.jsonl'}", f"checkpoints  {folder / 'checkpoints'}"]
+        lines += [f"metrics      {folder / METRICS}", f"checkpoints  {folder / 'checkpoints'}"]
         if self._wandb is not None and self._wandb.place:
             lines.append(f"W&B          {self._wandb.place}")
         lines += [
@@ -297,8 +302,8 @@ def draw_curves(context: RunContext, folder: Path) -> bool:
     # The file is the truth: a resumed run draws the lines of the processes before it, too.
     spec = context.family.spec
     name = held_out_name(spec)
-    lines = [json.loads(text) for text in (folder / "metrics.jsonl").read_text().splitlines()]
-    points = [(line["env_steps"], curve) for line in lines if (curve := curves_of(line).get(name))]
+    lines = read_metrics(folder / METRICS)
+    points = [(line[STEP_KEY], curve) for line in lines if (curve := curves_of(line).get(name))]
     if not points:
         return False
     draw_adaptation(

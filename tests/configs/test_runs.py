@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from configs.compose import MODES, Composer, load
-from configs.runs import MAY_CHANGE, continued, load_run, recorded
-from policies.run.config import FORMAT, RECORD, Config, save
+from configs.runs import MAY_CHANGE, continued, load_run
+from policies.run.config import RECORD, Config, save
 from utils.options import OptionError
 
 STARTED = [
@@ -135,51 +134,6 @@ def test_a_folder_that_is_no_run_is_refused_with_the_nearest_that_is(
         with pytest.raises(OptionError) as caught:
             again(composer, folder)
         assert str(caught.value).endswith(sentence)
-
-
-@pytest.mark.parametrize("text", ["", "[1, 2", "env: {family: Gone}", "env: 3", "- 1", "\x00"])
-def test_a_damaged_record_is_one_sentence(composer: Composer, run_dir: Path, text: str) -> None:
-    (run_dir / RECORD).write_text(text)
-    with pytest.raises(OptionError) as caught:
-        recorded(run_dir, "resume")
-    assert "cannot be read as the config of a run" in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_run_of_another_format_is_refused_with_the_commit_that_reads_it(
-    composer: Composer, run_dir: Path
-) -> None:
-    text = (run_dir / RECORD).read_text()
-    for line, sentence in (
-        ("", "the last commit that reads it is b8605dc."),
-        (
-            f"format: {FORMAT + 1}\n",
-            f"has format {FORMAT + 1}, and this version of Retrial reads format {FORMAT}.",
-        ),
-    ):
-        (run_dir / RECORD).write_text(text.replace(f"format: {FORMAT}\n", line))
-        with pytest.raises(OptionError, match=sentence):
-            recorded(run_dir, "resume")
-
-
-def test_a_run_of_the_tree_before_the_renaming_is_refused_before_its_old_options_are_read(
-    composer: Composer, run_dir: Path
-) -> None:
-    """Its config has old names inside, such as algorithm.trace, and no number of a format."""
-    values = yaml.safe_load((run_dir / RECORD).read_text())
-    del values["format"]
-    values["algorithm"] |= {"name": "PPO", "trace": 0.9, "init_deviation": 1.0, "value_weight": 0.5}
-    (run_dir / RECORD).write_text(yaml.safe_dump(values))
-    for mode in MODES:
-        with pytest.raises(OptionError, match="the last commit that reads it is b8605dc") as caught:
-            again(composer, run_dir, mode=mode)
-        assert "\n" not in str(caught.value)
-
-
-def test_an_option_that_is_no_more_is_named(composer: Composer, run_dir: Path) -> None:
-    (run_dir / RECORD).write_text((run_dir / RECORD).read_text() + "bygone: 1\n")
-    with pytest.raises(OptionError, match="bygone"):
-        recorded(run_dir, "resume")
 
 
 def test_saving_leaves_one_file(composer: Composer, run_dir: Path) -> None:

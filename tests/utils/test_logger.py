@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from utils.logger import Logger
+from utils.logger import Logger, read_metrics
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -97,6 +98,56 @@ def test_lost_lines_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
         logger.log(1, {})
     assert "lost its last 100 bytes" in caplog.text
     assert lines(tmp_path) == [{"env_steps": 1}]
+
+
+DAMAGE: dict[str, tuple[Callable[[bytes], bytes], list[int], str]] = {
+    "bytes lost at the end": (lambda text: text[:-10], [0, 1], "it has lost its last 10 bytes and it ends"),
+    "all lost": (lambda text: b"", [], "it has lost its last"),
+    "no UTF-8 in the middle": (lambda text: text.replace(b"x", b"\xff", 2), [2], "its lines 1, 2 cannot"),
+    "no JSON": (lambda text: text.replace(b"}", b"]", 1), [1, 2], "its lines 1 cannot be read (1 in all)"),
+    "another JSON": (lambda text: b"3" * 19 + text[19:], [1, 2], "its lines 1 cannot be read"),
+    "bytes put in": (lambda text: b"?" * 5 + text, [1], "it ends within a line and its lines 1 cannot"),
+    "two lines made one": (lambda text: text.replace(b"\n", b" ", 1), [2], "its lines 1 cannot be read"),
+    "endless brackets": (lambda text: b"[" * len(text), [], "it ends within a line"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_file_is_said_and_made_whole_and_written_on(
+    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    damage, whole, sentence = DAMAGE[kind]
+    with Logger(tmp_path) as logger:
+        for step in range(3):
+            logger.log(step, {"x": step})
+        offset = logger.offset
+    logger.path.write_bytes(damage(logger.path.read_bytes()))
+    assert len(read_metrics(logger.path)) <= 3, "a reader takes what is whole"
+    with Logger(tmp_path, resume_at=offset) as logger:
+        logger.log(9, {})
+        assert logger.offset == logger.path.stat().st_size
+    assert [line["env_steps"] for line in lines(tmp_path)] == [*whole, 9]
+    assert lines(tmp_path) == read_metrics(logger.path)
+    assert sentence in caplog.text and len(caplog.records) == 1
+
+
+def test_where_there_is_no_file_there_are_no_metrics(tmp_path: Path) -> None:
+    assert read_metrics(tmp_path / "metrics.jsonl") == []
+
+
+def test_what_a_link_points_to_is_neither_cut_nor_written(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.write_text('{"env_steps": 1}\n' * 9)
+    (tmp_path / "metrics.jsonl").symlink_to(home)
+    for resume_at in (None, 17):
+        with pytest.raises(OSError):
+            Logger(tmp_path, resume_at=resume_at)
+    (tmp_path / "metrics.jsonl").unlink()
+    os.link(home, tmp_path / "metrics.jsonl")
+    with Logger(tmp_path, resume_at=17) as logger:
+        logger.log(2, {})
+    assert home.read_text() == '{"env_steps": 1}\n' * 9
+    assert [line["env_steps"] for line in lines(tmp_path)] == [1, 2]
 
 
 def test_a_mistake_is_named(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 
 
 def fill_standard_streams() -> None:
@@ -17,3 +19,10 @@ def fill_standard_streams() -> None:
         except OSError:
             # The system gives the lowest free number, which is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+def show_any_letter() -> None:
+    """Let a console that cannot show a letter show its code: the name of a folder must not end a run."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a closed one is None
+            stream.reconfigure(errors="backslashreplace")

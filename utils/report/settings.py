@@ -20,6 +20,8 @@ UNLEARNED = (
     "checkpoint_every",
     "resume",
     "evaluate",
+    "allow_links",
+    "resume_without_damaged",
 )
 # Options that choose a class, the first words in which people tell runs apart.
 _CHOICES = ("algorithm.name", "agent.arch", "memory.name")

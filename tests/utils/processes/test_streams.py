@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,3 +34,16 @@ def test_what_is_closed_becomes_nothing_and_what_is_open_stays(
     subprocess.run(["/bin/sh", "-c", command.replace("'\n", "'")], cwd=ROOT, check=True)
     expected = ["/dev/null" if number in closed else f"{tmp_path}/{number}" for number in (0, 1, 2, 0)]
     assert answer.read_text().split() == expected
+
+
+def test_a_letter_that_a_console_cannot_show_is_shown_by_its_code() -> None:
+    script = "from utils.processes.streams import show_any_letter; show_any_letter(); print('gr\\u00fcn')"
+    for encoding, shown in (("ascii", b"gr\\xfcn\n"), ("utf-8", "grün\n".encode())):
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"PYTHONIOENCODING": encoding},
+            cwd=ROOT,
+            capture_output=True,
+            check=True,
+        )
+        assert done.stdout == shown
