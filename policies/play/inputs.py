@@ -81,10 +81,12 @@ class LoopInputs:
             if not isinstance(obs, Mapping) or key not in obs:
                 raise PlayError(f"The observation is no dict with the part {key!r}: {self._wanted()}.")
             obs = obs[key]
+        elif isinstance(obs, Mapping):
+            raise PlayError(f"The observation is a dict with {sorted(map(str, obs))}: {self._wanted()}.")
         try:
             single = np.ndim(obs) == len(space.shape or ())
-        except ValueError as error:  # lists of different lengths
-            raise PlayError(f"The observation is no array: {error}.") from None
+        except ValueError:
+            raise PlayError(f"The observation has lists of different lengths: {self._wanted()}.") from None
         if single and self._num_slots > 1:
             raise PlayError(f"This is one observation, and the player has {self._num_slots} slots: load n=1.")
         return single
@@ -138,9 +140,11 @@ class LoopInputs:
         parts, task, flag = self._split(self._arrays(obs, single=single), info, single=single)
         own: Any = self._own
         if isinstance(own, spaces.Dict):
-            read: Obs = {key: self._part(key, parts[key], part) for key, part in own.spaces.items()}
+            read: Obs = {
+                key: self._part(key, parts[key], part, single=single) for key, part in own.spaces.items()
+            }
         else:
-            read = self._part("", parts[""], own)
+            read = self._part("", parts[""], own, single=single)
         if self._layout.with_task and task is None:
             told = self._of_info(info, "task", single=single)
             if told is None:
@@ -200,13 +204,12 @@ class LoopInputs:
     def _own_size(self) -> int:
         return int(np.prod(self._own.shape or ()))
 
-    def _part(self, key: str, array: NDArray[Any], space: Any) -> NDArray[Any]:
+    def _part(self, key: str, array: NDArray[Any], space: Any, *, single: bool) -> NDArray[Any]:
         """One part as it stands in rows: of its shape and type, and finite."""
         name = f"observation {key!r}" if key else "observation"
         if array.shape != (self._num_slots, *space.shape) or array.dtype.kind not in "fiub":
-            raise PlayError(
-                f"The {name} has the shape {array.shape} and the type {array.dtype}: {self._wanted()}."
-            )
+            shape = array.shape[1:] if single else array.shape  # as it was given
+            raise PlayError(f"The {name} has the shape {shape} and the type {array.dtype}: {self._wanted()}.")
         stored = array.astype(space.dtype)
         exact = space.dtype.kind == "f" or np.array_equal(stored, array)
         if not exact or not np.isfinite(stored).all():

@@ -51,17 +51,19 @@ def test_a_vector_may_come_with_task_and_flag_or_without(size: int, flag: Any, t
 @pytest.mark.parametrize(
     ("n", "obs", "message"),
     [
-        (1, np.zeros(5), r"has the shape \(1, 5\) .*: this agent reads \(3,\), or \(4,\) with new_episode"),
+        (1, np.zeros(5), r"has the shape \(5,\) .*: this agent reads \(3,\), or \(4,\) with new_episode"),
         (1, np.zeros((1, 2)), r"has the shape \(1, 2\)"),
         (2, np.zeros((3, 3)), r"has the shape \(3, 3\) .* \[2, \.\.\.\] for all"),
         (2, np.zeros(3), "one observation, and the player has 2 slots"),
         (1, [0, 1, np.nan], "not finite"),
         (1, ["a", "b", "c"], "type <U1"),
-        (2, [[0, 1, 2], [0, 1]], "no array: "),
+        (1, {"x": 1}, r"is a dict with \['x'\]: this agent reads \(3,\)"),
+        (1, None, r"has the shape \(\) and the type object"),
+        (2, [[0, 1, 2], [0, 1]], "lists of different lengths: this agent reads"),
     ],
 )
 def test_an_observation_of_the_wrong_shape_is_one_sentence(n: int, obs: Any, message: str) -> None:
-    reader = inputs(n, with_flag=message.startswith("has the shape \\(1, 5"))
+    reader = inputs(n, with_flag=message.startswith("has the shape \\(5"))
     with pytest.raises(PlayError, match=message) as error:
         read(reader, obs)
     assert "\n" not in str(error.value)
