@@ -66,7 +66,7 @@ class BanditShard(Shard):
 
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
         self.pays[slots], self.seeds[slots], self.time[slots] = tasks, seeds, 0
-        self.rows.obs[slots] = 1.0
+        self.rows.obs[slots] = 1.0  # pyright: ignore[reportArgumentType, reportCallIssue]
 
     def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
         arm = checked_choices(actions, slots, self.pays.shape[1])

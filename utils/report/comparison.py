@@ -50,7 +50,10 @@ class Comparison:
 
     @cached_property
     def shared_labels(self) -> list[str]:
-        """The settings that were evaluated in every environment."""
+        """The settings that were evaluated in every environment, if returns there can be compared at all."""
+        # Sums over trials of other lengths are no measure of who is better.
+        if any(len(episode_counts(room)) > 1 for room in self.rooms.values()):
+            return []
         first = next(iter(self.rooms.values()), ())
         labels = [{setting.label for setting in room} for room in self.rooms.values()]
         return [setting.label for setting in first if all(setting.label in names for names in labels)]
@@ -145,7 +148,7 @@ def _missing_seeds(settings: Sequence[RunSetting]) -> Iterator[str]:
 def _of_lengths(rooms: dict[str, tuple[RunSetting, ...]]) -> Iterator[str]:
     """What makes two rows of a table another comparison than it seems."""
     for environment, room in rooms.items():
-        episodes = {len(one.returns) for setting in room for one in setting.last}
+        episodes = episode_counts(room)
         if len(episodes) > 1:
             yield (
                 f"{environment}: trials have {_either(episodes)} episodes, so sums over a trial and areas of "
@@ -157,6 +160,11 @@ def _of_lengths(rooms: dict[str, tuple[RunSetting, ...]]) -> Iterator[str]:
                 f"{environment}: settings train for {_either(totals)} env steps, so a row compares what each "
                 "reached with its own."
             )
+
+
+def episode_counts(room: Iterable[RunSetting]) -> set[int]:
+    """The numbers of episodes that the trials of some settings have."""
+    return {len(one.returns) for setting in room for one in setting.last}
 
 
 def _either(numbers: Iterable[int]) -> str:

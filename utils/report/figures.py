@@ -35,26 +35,29 @@ _MOST_PAIRS = 6
 
 
 def draw_figures(comparison: Comparison, folder: Path) -> list[tuple[str, Path]]:
-    """Draw what there is to draw into a folder; returns (title, PNG), and an SVG stands beside each."""
+    """Draw what there is to draw into a folder; returns (title, PNG), and an SVG stands beside each.
+
+    A figure that an earlier report has drawn there, and this one has not, goes: its numbers are not these.
+    """
     drawn: list[tuple[str, Path]] = []
     with drawing():
         for name, title, figure in _figures(comparison):
-            drawn.append((title, save_figure(figure, folder / name)[0]))
+            if figure is not None:
+                drawn.append((title, save_figure(figure, folder / name)[0]))
+            else:
+                for kind in ("png", "svg"):
+                    (folder / f"{name}.{kind}").unlink(missing_ok=True)
     return drawn
 
 
-def _figures(comparison: Comparison) -> Iterator[tuple[str, str, Figure]]:
+def _figures(comparison: Comparison) -> Iterator[tuple[str, str, Figure | None]]:
+    """(name, title, figure), without a figure where there is nothing to draw."""
     looks = looks_of(comparison.best)
     yield "learning", "Learning curves", learning_figure(comparison, looks)
-    yield (
-        "adaptation",
-        "Return by episode of a trial, at the last evaluation",
-        adaptation_figure(comparison, looks),
-    )
-    if (figure := profile_figure(comparison, looks)) is not None:
-        yield "profiles", "Performance profiles", figure
-    if figure := improvement_figure(comparison):
-        yield "improvement", "Probability of improvement", figure
+    title = "Return by episode of a trial, at the last evaluation"
+    yield "adaptation", title, adaptation_figure(comparison, looks)
+    yield "profiles", "Performance profiles", profile_figure(comparison, looks)
+    yield "improvement", "Probability of improvement", improvement_figure(comparison)
 
 
 def _names(comparison: Comparison, looks: Mapping[str, Look]) -> dict[str, str]:

@@ -56,7 +56,9 @@ def test_a_setting_that_was_never_evaluated_is_named_and_its_options_are_compare
 def test_other_numbers_of_episodes_and_other_lengths_are_said(tmp_path: Path) -> None:
     make_run(tmp_path / "0", end(1))
     make_run(tmp_path / "1", [[[1.0, 2.0]]] * 4, train__n_env_steps_total=4000)
-    said = "\n".join(compare([tmp_path]).remarks)
+    comparison = compare([tmp_path])
+    assert not comparison.improvements and profiles(comparison) is None
+    said = "\n".join(comparison.remarks)
     assert "trials have 1 or 2 episodes" in said and "train for 3,000 or 4,000 env steps" in said
 
 

@@ -52,6 +52,16 @@ def test_four_figures_are_written_as_png_and_svg_and_equal_ones_are_equal_files(
         assert path.read_bytes() == (tmp_path / "other" / path.name).read_bytes()
 
 
+def test_a_figure_of_an_earlier_report_goes_where_there_is_nothing_to_draw(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    for name in ("improvement.png", "improvement.svg", "mine.png"):
+        (tmp_path / "out" / name).write_text("older")
+    drawn = draw_figures(swept(tmp_path / "runs", algorithms=1), tmp_path / "out")
+    assert [path.stem for _, path in drawn] == ["learning", "adaptation", "profiles"]
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert "mine.png" in left and not left & {"improvement.png", "improvement.svg"}
+
+
 def test_learning_curves_are_over_env_steps_and_minutes_with_names_and_units(tmp_path: Path) -> None:
     comparison = swept(tmp_path)
     with drawing():
