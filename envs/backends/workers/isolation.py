@@ -96,6 +96,8 @@ def _die_with_parent() -> None:
     if alive is not None:
         os.close(alive)
         server._forkserver_alive_fd = None
+        # An environment that uses multiprocessing must not wait for a forkserver that is no child of its own.
+        server._forkserver_pid = None
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     # The trainer may have died before the kernel knew which process to watch.
