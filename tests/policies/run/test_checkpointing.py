@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
 from policies.learner import Learner
-from policies.run.checkpointing import RunCheckpoints
+from policies.run.checkpointing import RunCheckpoints, RunFacts
+from policies.run.progress import Counters
 from tests.runs import digest, metrics_of, state_of, tiny_config
 from utils.checkpoint import CheckpointError
 from utils.options import OptionError
@@ -158,3 +162,110 @@ def test_a_run_is_not_overwritten_by_a_new_one(tmp_path: Path) -> None:
 
 def _no_space(descriptor: int) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def damaged_run(folder: Path) -> int:
+    """A run with two checkpoints that share a segment, one byte of which has changed; all its trials."""
+    with Learner(tiny_config(), folder) as learner:
+        for _ in range(2):
+            learner.collect_rollouts_parallel(4)
+            learner.save()
+    shared = min((folder / "checkpoints" / "segments").iterdir())
+    content = bytearray(shared.read_bytes())
+    content[-1] ^= 1
+    shared.write_bytes(content)
+    return learner.buffer.num_trials
+
+
+def test_one_byte_of_old_trials_is_a_sentence_and_by_an_option_they_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trials = damaged_run(tmp_path)
+    with (
+        Learner(tiny_config(), tmp_path) as learner,
+        pytest.raises(CheckpointError, match=r"stored trials 0 to 3 are .*resume_without_damaged=true\.$"),
+    ):
+        learner.load()
+    with Learner(tiny_config(resume_without_damaged=True), tmp_path) as learner:
+        learner.load()
+        assert "The stored trials 0 to 3 are damaged and left out" in caplog.text
+        assert learner.buffer.num_trials == trials - 4 and learner.counters.trials == 8
+        learner.collect_rollouts_parallel(4)
+        learner.update(1)
+        learner.save()
+        expected = state_of(learner)
+    # From then on it is a run like any other.
+    with Learner(tiny_config(), tmp_path) as again:
+        again.load()
+        assert state_of(again) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["checkpoints/segments", ".lock", "metrics.jsonl", "tasks.json", "evaluation.json"]
+)
+def test_no_run_touches_what_a_link_in_its_folder_points_to(tmp_path: Path, name: str) -> None:
+    """The five that destroyed files before a run folder was looked at."""
+    folder, home = tmp_path / "run", tmp_path / "home"
+    with Learner(tiny_config(), folder) as learner:
+        learner.collect_rollouts_parallel(4)
+        learner.save()
+    home.mkdir()
+    for mine in ("thesis.tex", ".bashrc"):
+        (home / mine).write_text("years of work")
+    target = home
+    if "segments" in name:
+        for path in (folder / name).iterdir():
+            path.rename(home / path.name)
+        (folder / name).rmdir()
+    else:
+        target = home / "thesis.tex"
+        (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(target)
+    for learns in (True, False):
+        with pytest.raises(OptionError, match="is a link"):
+            Learner(tiny_config(), folder, learns=learns)
+    if "segments" in name:
+        with Learner(tiny_config(allow_links=True), folder) as learner:
+            learner.load()
+            for _ in range(4):
+                learner.collect_rollouts_parallel(4)
+                learner.save()
+    assert {(home / mine).read_text() for mine in ("thesis.tex", ".bashrc")} == {"years of work"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"metrics_offset": "12"},
+        {"spent": 3},
+        {"counters": {"env_steps": "many"}},
+        {"counters": {"bygone": 1}},
+        {"counters": None},
+        {"segments": [[1]]},
+        {"num_added": None},
+        {"sampling": {"state": 1}},
+    ],
+)
+def test_facts_that_nobody_could_go_on_with_are_noticed(wrong: dict[str, Any]) -> None:
+    good = {
+        "counters": asdict(Counters()),
+        "segments": [[0, 4]],
+        "num_added": 4,
+        "sampling": np.random.default_rng().bit_generator.state,
+    }
+    assert RunFacts.of(good).segments == [(0, 4)]
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        RunFacts.of(good | wrong)
+
+
+def test_a_checkpoint_that_does_not_fit_is_a_sentence(tmp_path: Path) -> None:
+    with Learner(tiny_config(), tmp_path) as learner:
+        learner.collect_rollouts_parallel(4)
+        learner.save()
+    for learns in (True, False):
+        with (
+            Learner(tiny_config(agent={"hidden": [8]}), tmp_path, learns=learns) as learner,
+            pytest.raises(CheckpointError, match="does not fit the options of this run") as caught,
+        ):
+            learner.load()
+        assert "\n" not in str(caught.value)
