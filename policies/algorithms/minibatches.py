@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from buffers.base import Batch
 from policies.agents.agent import Agent
@@ -58,30 +58,52 @@ def split_columns(columns: Tensor, rows: int, parts: int | None, gains: bool) ->
 
 
 def sum_gradients(
-    loss: Callable[[Part], tuple[Tensor, dict[str, Tensor]]],
+    losses: Callable[[Part], tuple[list[Tensor], dict[str, Tensor]]],
     parts: Sequence[Part],
     parameters: Sequence[Tensor],
-) -> dict[str, Tensor]:
-    """Set each parameter's gradient to the sum over the parts, and return the sums of the losses' metrics."""
+) -> tuple[list[list[Tensor]], dict[str, Tensor]]:
+    """([loss][parameter] the gradients, summed over the parts; the sums of the metrics).
+
+    A part has several losses where each is to be clipped by itself.
+    """
 
     # `autograd.grad` returns gradients: with `backward`, two threads would add to the same `.grad` in the
     # order in which they happen to arrive.
-    def differentiate(part: Part) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-        value, metrics = loss(part)
-        gradients = torch.autograd.grad(value, parameters, allow_unused=True, materialize_grads=True)
+    def differentiate(part: Part) -> tuple[list[tuple[Tensor, ...]], dict[str, Tensor]]:
+        values, metrics = losses(part)
+        gradients = [
+            torch.autograd.grad(
+                value,
+                parameters,
+                retain_graph=value is not values[-1],
+                allow_unused=True,
+                materialize_grads=True,
+            )
+            for value in values
+        ]
         return gradients, {name: metric.detach() for name, metric in metrics.items()}
 
     results = map_in_threads(differentiate, parts)
 
     # The sum is taken in the order of the parts, whichever thread has finished first. It is contiguous, as
     # the parameter is: a fused optimiser goes by memory, not by strides, and would mix up what is transposed.
-    for parameter, *gradients in zip(parameters, *(gradients for gradients, _ in results), strict=True):
-        parameter.grad = torch.stack(gradients).sum(0)
+    by_loss = zip(*(gradients for gradients, _ in results), strict=True)
+    summed = [[torch.stack(own).sum(0) for own in zip(*parts_of, strict=True)] for parts_of in by_loss]
 
     metrics: dict[str, Tensor] = {}
     for _, part_metrics in results:
         add_metrics(metrics, part_metrics)
-    return metrics
+    return summed, metrics
+
+
+def clip_norm(gradients: Sequence[Tensor], most: float | None) -> Tensor:
+    """Scale gradients in place so that their norm together is at most this; returns the norm before."""
+    norm = nn.utils.get_total_norm(gradients)
+    if most is not None:
+        scale = torch.clamp(most / (norm + 1e-6), max=1.0)
+        for gradient in gradients:
+            gradient.mul_(scale)
+    return norm
 
 
 # -- what the policy computes before its update, and windows -------------------------------------------------

@@ -47,6 +47,7 @@ from policies.algorithms.base import (
     optimizer_groups,
 )
 from policies.algorithms.minibatches import (
+    clip_norm,
     cut_into_windows,
     gains_from_parts,
     outputs_before_update,
@@ -264,20 +265,25 @@ class PPO(Algorithm):
         # Seeds are drawn here, in the order of the parts; threads draw nothing from the shared generator.
         parts = self._split(columns, batch.shape[0])
         seeded = [(part, self.agent.draw_inference_seed(self.generator)) for part in parts]
-        metrics = sum_gradients(
-            lambda part: self._loss(batch.columns(part[0]), total, part[1]), seeded, self.parameters
+        gradients, metrics = sum_gradients(
+            lambda part: self._losses(batch.columns(part[0]), total, part[1]), seeded, self.parameters
         )
 
-        # The norm is clipped over all parameters together; what is reported is the norm before.
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        metrics["grad_norm"] = norm = nn.utils.get_total_norm(gradients)
-        if self.config.max_grad_norm is not None:
-            nn.utils.clip_grads_with_norm_(self.parameters, self.config.max_grad_norm, norm)
+        # Each loss has a clip of its own, over all parameters together: a large gradient of the task inference
+        # must not take the room from the policy's. What is reported are the norms before.
+        names = ("grad_norm", "inference_grad_norm")
+        for name, own in zip(names, gradients, strict=False):
+            metrics[name] = clip_norm(own, self.config.max_grad_norm)
+        for parameter, *parts_of in zip(self.parameters, *gradients, strict=True):
+            parameter.grad = sum(parts_of[1:], parts_of[0])
         self.optimizer.step()
         return metrics
 
-    def _loss(self, batch: Batch, total: Tensor, seed: int = 0) -> tuple[Tensor, dict[str, Tensor]]:
-        """The share of these rows in the mean loss over `total` rows that train, and metrics."""
+    def _losses(self, batch: Batch, total: Tensor, seed: int = 0) -> tuple[list[Tensor], dict[str, Tensor]]:
+        """The share of these rows in the mean losses over `total` rows that train, and metrics.
+
+        The loss of policy and values comes first, then that of the task inference, where there is one.
+        """
         config, old, weight = self.config, batch.extras, batch.trains / total
 
         def mean(values: Tensor) -> Tensor:
@@ -311,18 +317,19 @@ class PPO(Algorithm):
             approx_kl = mean(ratio - 1 - log_ratio)
             clip_fraction = mean((ratio != clipped_ratio).float())
 
-        loss = config.value_coef * value_loss - surrogate - config.entropy_coef * entropy
+        losses = [config.value_coef * value_loss - surrogate - config.entropy_coef * entropy]
 
         metrics = {"policy_loss": -surrogate, "value_loss": value_loss, "entropy": entropy}
         metrics |= {"approx_kl": approx_kl, "clip_fraction": clip_fraction}
 
-        # A memory that is to infer the task adds its losses (policies/agents/task_inference.py). They are
-        # means over this part, so they count by its share of the rows.
+        # A memory that is to infer the task has losses of its own (policies/agents/task_inference.py). They
+        # are means over this part, so they count by its share of the rows.
         share, features = weight.sum(), {"actor": outputs.actor, "critic": outputs.critic}
         inference_losses, inference_metrics = self.agent.inference_losses(batch, seed, **features)
-        loss = sum((share * inference_loss for inference_loss in inference_losses), loss)
+        if inference_losses:
+            losses.append(share * sum(inference_losses[1:], inference_losses[0]))
         metrics |= {name: share * value for name, value in inference_metrics.items()}
-        return loss, metrics
+        return losses, metrics
 
     def _split(self, columns: Tensor, rows: int) -> tuple[Tensor, ...]:
         """Cut columns of so many rows into the parts that threads work on."""

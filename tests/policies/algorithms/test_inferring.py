@@ -182,17 +182,34 @@ def test_the_parts_of_a_minibatch_add_up_to_what_all_of_it_infers(encoders: Enco
             assert network.inference is not None
             network.inference.belief.bias[5:].fill_(-30.0)
     total, columns = batch.trains.sum(), torch.arange(batch.shape[1])
-    loss, metrics = algorithm._loss(batch, total)
+    losses, metrics = algorithm._losses(batch, total)
     parts = [
-        algorithm._loss(batch.columns(part), total, seed)
+        algorithm._losses(batch.columns(part), total, seed)
         for seed, part in enumerate(columns.split([1, len(columns) - 1]))
     ]
-    torch.testing.assert_close(parts[0][0] + parts[1][0], loss)
+    for first, second, whole in zip(parts[0][0], parts[1][0], losses, strict=True):
+        torch.testing.assert_close(first + second, whole)
     for name, value in metrics.items():
         torch.testing.assert_close(parts[0][1][name] + parts[1][1][name], value)
     plain = metrics["policy_loss"] + 0.5 * metrics["value_loss"] - 0.002 * metrics["entropy"]
     elbo = sum((value for name, value in metrics.items() if name.endswith("elbo")), torch.zeros(()))
-    torch.testing.assert_close(loss, plain - 3.0 * elbo)
+    torch.testing.assert_close(losses[0], plain)
+    torch.testing.assert_close(losses[1], -3.0 * elbo)
+
+
+def test_a_large_gradient_of_the_inference_does_not_take_the_clip_from_the_policy() -> None:
+    """The policy's head gets no gradient of the inference, so its own must be the same beside a small one."""
+    found: list[list[Tensor]] = []
+    for weight in (1e-3, 1e4):
+        algorithm = inferring("PPO", weight=weight)
+        assert isinstance(algorithm, PPO)
+        batch = algorithm._with_targets(algorithm.agent.normalise(batch_of(algorithm)))
+        metrics = algorithm._step(batch, torch.arange(batch.shape[1]))
+        assert (metrics["inference_grad_norm"] > 1.0) == (weight > 1)
+        head = algorithm.agent.actor.head.parameters()
+        found.append([parameter.grad for parameter in head if parameter.grad is not None])
+    for small, large in zip(*found, strict=True):
+        torch.testing.assert_close(small, large)
 
 
 def changed(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:

@@ -91,7 +91,7 @@ def test_the_clipped_gain_is_the_one_worked_out_by_hand(
     """Only where the ratio has gone too far in the direction of its gain does the gradient stop."""
     ppo = make(clip=0.2, value_coef=0.0, entropy_coef=0.0)
     batch = batch_before(ppo, ratio, advantage)
-    loss, metrics = ppo._loss(batch, batch.trains.sum())
+    (loss,), metrics = ppo._losses(batch, batch.trains.sum())
     assert loss.item() == pytest.approx(-gain, rel=1e-4) == metrics["policy_loss"].item()
     assert metrics["approx_kl"].item() == pytest.approx(ratio - 1 - math.log(ratio), rel=1e-3)
     assert metrics["clip_fraction"].item() == pytest.approx(float(abs(ratio - 1) > 0.2))
@@ -114,7 +114,7 @@ def test_the_value_s_loss_is_the_one_worked_out_by_hand(
         for name, parameter in ppo.agent.critic.head.named_parameters():
             parameter.mul_("net" not in name)
     batch = batch_before(ppo, 1.0, 0.0, target=5.0, value_then=then)
-    loss, metrics = ppo._loss(batch, batch.trains.sum())
+    (loss,), metrics = ppo._losses(batch, batch.trains.sum())
     assert metrics["value_loss"].item() == pytest.approx(expected, rel=1e-5)
     assert loss.item() == pytest.approx(0.5 * expected, rel=1e-5)
 
@@ -224,7 +224,7 @@ def test_what_is_shared_learns_from_policy_and_value(encoders: Encoders, togethe
     assert len(ppo.parameters) == len({id(parameter) for parameter in ppo.parameters})
     assert (ppo.agent.actor.branch is ppo.agent.critic.branch) == together
     batch = batch_before(ppo, 1.0, 0.0, target=5.0)
-    gradients = torch.autograd.grad(ppo._loss(batch, batch.trains.sum())[0], memory, allow_unused=True)
+    gradients = torch.autograd.grad(ppo._losses(batch, batch.trains.sum())[0][0], memory, allow_unused=True)
     assert any(gradient is not None and gradient.abs().max() > 1e-6 for gradient in gradients) == together, (
         "the value's alone, with no advantage"
     )
