@@ -34,7 +34,7 @@ class RunLock:
         except OSError as error:
             raise RunLockError(
                 f"The run folder {folder} cannot be made or written ({error.strerror or error}): "
-                "take another one, by hydra.run.dir=."
+                "take another one with hydra.run.dir=FOLDER."
             ) from error
 
         # The kernel's lock of the open file: it goes with the process, so a crash leaves nothing to clean up.
