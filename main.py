@@ -46,9 +46,15 @@ def main() -> int:
         return 0
     for note in command.notes:
         print(note, file=sys.stderr)
-    end_with_this_process(also_if_killed=command.config is None)
-    if command.config is not None:
-        _one_run(command, command.config)
+    end_with_this_process(also_if_killed=command.mode is None)
+    if command.mode == "evaluate":
+        from configs.evaluating import evaluate_runs
+
+        text, exit_code = evaluate_runs(command.runs, _run, failed=FAILED)
+        _show(text)
+        return exit_code
+    if command.mode is not None:
+        _one_run(command)
         return 0
     # A sweep, or a flag of Hydra's own: Hydra composes the config of every job by itself.
     import hydra
@@ -67,16 +73,15 @@ def _show(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _one_run(command: CommandLine, config: Config) -> None:
+def _one_run(command: CommandLine) -> None:
     """A run by itself, with the config and the family that the check has composed and built."""
     from configs.launch import launch
 
-    family, run_dir = command.family, command.run_dir
-    if command.composed is not None:
-        launch(command.composed, lambda folder, lock: _run(_train, config, family, folder, lock=lock))
-    elif run_dir is not None:
-        learns = command.mode == "resume"
-        _run(_resume if learns else _evaluate, config, family, run_dir, learns=learns)
+    for run in command.runs:
+        _run(_resume, run.config, run.family, run.run_dir)
+    config, composed = command.config, command.composed
+    if config is not None and composed is not None:
+        launch(composed, lambda folder, lock: _run(_train, config, command.family, folder, lock=lock))
 
 
 def job(composed: Any) -> float:
@@ -107,14 +112,6 @@ def _train(learner: Learner) -> float:
 def _resume(learner: Learner) -> float:
     learner.load()
     return learner.train()
-
-
-def _evaluate(learner: Learner) -> float:
-    learner.load()
-    print(learner.report())
-    for path in learner.film():
-        print(f"film: {path}")
-    return 0.0
 
 
 def _run(act: Callable[[Learner], float], config: Config, family: Any, run_dir: Path, **how: Any) -> float:

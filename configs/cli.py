@@ -15,7 +15,7 @@ from configs.compose import Composer, checked
 from configs.help import help_text, recipes_text
 from configs.hydra_private import flag_parser
 from configs.launch import refuse_folder, run_folder_of
-from configs.runs import MAY_CHANGE, continued
+from configs.runs import MAY_CHANGE, RecordedRun, continued, evaluated
 from configs.schema import GROUPS, list_text
 from configs.spellings import without_dashes
 from configs.validation import notes
@@ -40,9 +40,9 @@ REFUSED = {
 class CommandLine:
     """What a command line asks for.
 
-    With `text`: to show it. With `mode`: the run of `config`, to "train" it in a folder that `composed`
-    names, or to "resume" or "evaluate" what `run_dir` holds. With neither: what Hydra does with `words`, as a
-    sweep.
+    With `text`: to show it. With `mode`: to "train" the run of `config` in a folder that `composed` names,
+    or to "resume" or "evaluate" the `runs` on disk, of which a resume has one. With neither: what Hydra does
+    with `words`, as a sweep.
     """
 
     words: tuple[str, ...]
@@ -53,7 +53,7 @@ class CommandLine:
     family: TaskFamily | None = None
     # The config as Hydra composes it, with Hydra's own section: the run folder, the log.
     composed: DictConfig | None = None
-    run_dir: Path | None = None
+    runs: tuple[RecordedRun, ...] = ()
     # What is worth knowing of the options without being a mistake.
     notes: tuple[str, ...] = ()
 
@@ -163,8 +163,11 @@ def _continue(
     flags = [word for word in words if word.startswith("-")]
     if flags:
         raise OptionError(f"{modes[0]}= works on one run that exists already: leave out {flags[0]}.")
-    run = continued(composer, modes[0], overrides)
-    return CommandLine(tuple(words), mode=modes[0], config=run.config, family=run.family, run_dir=run.run_dir)
+    if modes[0] == "evaluate":
+        runs = evaluated(composer, overrides)
+    else:
+        runs = [continued(composer, modes[0], overrides)]
+    return CommandLine(tuple(words), mode=modes[0], runs=tuple(runs))
 
 
 def _refuse_flags(message: str) -> NoReturn:

@@ -16,7 +16,8 @@ from configs.records import check_unchanged, imports_from_elsewhere, is_among, r
 from configs.schema import EXPERIMENT, NAME_FIELDS
 from configs.values import assign, option_names, shown
 from envs.base import TaskFamily
-from policies.run.config import PERMISSIONS, Config
+from policies.run.config import PERMISSIONS, RECORD, Config
+from policies.run.sizes import check_same_spaces
 from utils.options import OptionError, nearest
 
 TOTAL = "train.n_env_steps_total"
@@ -34,6 +35,7 @@ MAY_CHANGE = {
         *PERMISSIONS,
     ),
     "evaluate": (
+        "env.",
         "num_parallel_workers",
         "backend.",
         "evaluation.",
@@ -43,6 +45,8 @@ MAY_CHANGE = {
         "allow_links",
     ),
 }
+# The tasks that a run was trained on are what they are, so their number is no option of an evaluation.
+FIXED = ("env.num_train_tasks",)
 
 
 def load_run(
@@ -56,6 +60,23 @@ def load_run(
         return run.config, run.run_dir
 
 
+def run_folders(given: str) -> list[Path]:
+    """The folders that `evaluate=` names: a run, several with commas between them, or all runs of a sweep.
+
+    In `multirun/AntDir/0,1,2` what follows a comma stands beside what was before it.
+    """
+    folder = Path(given).expanduser()
+    if (folder / RECORD).is_file():
+        return [folder]
+    if folder.is_dir():
+        jobs = [record.parent for record in folder.glob(f"*/{RECORD}")]
+        # Jobs are numbered: 10 comes after 9.
+        return sorted(jobs, key=lambda job: (len(job.name), job.name)) or [folder]
+    first, *others = (Path(part.strip()).expanduser() for part in given.split(","))
+    beside = [other if len(other.parts) > 1 else first.parent / other for other in others]
+    return list(dict.fromkeys([first, *beside]))
+
+
 @dataclass(frozen=True)
 class RecordedRun:
     """A run on disk that is to go on or to be evaluated."""
@@ -67,12 +88,29 @@ class RecordedRun:
     run_dir: Path
 
 
-def continued(composer: Composer, mode: str, overrides: Sequence[Override]) -> RecordedRun:
-    """A run to resume or to evaluate, changed by the command line where it may change."""
+def evaluated(composer: Composer, overrides: Sequence[Override]) -> list[RecordedRun]:
+    """The runs to evaluate, all changed by the same command line."""
+    folders = run_folders(_folder_of("evaluate", overrides))
+    return [continued(composer, "evaluate", overrides, folder) for folder in folders]
+
+
+def _folder_of(mode: str, overrides: Sequence[Override]) -> str:
+    """What the command line names as the folder of a run."""
     given = next(override for override in overrides if override.key_or_group == mode)
-    if not str(given.value()).strip():
+    folder = str(given.value()).strip()
+    if not folder:
         raise OptionError(f"{mode}= needs the folder of a run: {mode}=outputs/...")
-    run_dir = Path(str(given.value())).expanduser()
+    return folder
+
+
+def continued(
+    composer: Composer, mode: str, overrides: Sequence[Override], folder: Path | None = None
+) -> RecordedRun:
+    """A run to resume or to evaluate, changed by the command line where it may change.
+
+    Its folder is that of the command line, unless another one is given.
+    """
+    run_dir = folder or Path(_folder_of(mode, overrides)).expanduser()
     permitted = any(one.key_or_group == "allow_links" and one.value() is True for one in overrides)
     old = recorded(run_dir, mode, allow_links=permitted)
     check_unchanged(run_dir, old, MAY_CHANGE["resume"])
@@ -94,6 +132,10 @@ def continued(composer: Composer, mode: str, overrides: Sequence[Override]) -> R
     new.resume = new.evaluate = None
     with imports_from_elsewhere(run_dir):
         config, family = checked(new, learns=mode == "resume")
+        if new.env != old.env:
+            trained = OmegaConf.to_object(old)
+            assert isinstance(trained, Config)
+            check_same_spaces(trained, config, family)
     return RecordedRun(config, family, run_dir.absolute())
 
 
@@ -120,8 +162,9 @@ def _check_changes(old: DictConfig, new: DictConfig, mode: str) -> None:
         before, after = OmegaConf.select(old, name), OmegaConf.select(new, name)
         if before == after or name == mode:
             continue
-        if not is_among(name, allowed):
+        if name in FIXED or not is_among(name, allowed):
             may = re.sub(r"\.(?=,|$)", ".*", ", ".join(allowed))
+            may = may.replace("env.*", f"env.* (but {', '.join(FIXED)})")
             raise OptionError(
                 f"{name}={shown(after)} cannot change with {mode}=: the run has {name}={shown(before)}. "
                 f"What may change: {may}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Self
@@ -15,7 +16,9 @@ from envs.parallel_env_manager import ParallelEnvManager
 from policies.algorithms.base import add_metrics
 from policies.collection.collector import LocalCollector, account_for
 from policies.collection.wave import WaveResult
-from policies.evaluation import evaluate_agent, evaluation_table, held_out_name, write_evaluation
+from policies.evaluation import evaluate_agent
+from policies.evaluation.outcome import assess
+from policies.evaluation.table import curves_of
 from policies.run.checkpointing import RunCheckpoints
 from policies.run.config import CHECKPOINTS, RECORD, Config, plain
 from policies.run.context import LearningParts, RunContext, RunEnvironments
@@ -55,7 +58,7 @@ class Learner:
         """`family` is one that is checked already, and `lock` that of the folder; by default both follow."""
         family = family or check_family(config, learns=learns)
         self.learns, self.watch = learns, Stopwatch()
-        self._use(RunContext.of(config, family, prepare_torch(config), run_dir))
+        self._use(RunContext.of(config, family, prepare_torch(config), run_dir, learns=learns))
 
         # What learns: the agent, its algorithm and the buffer.
         self.parts = LearningParts.build(self.context, learns=learns)
@@ -121,8 +124,7 @@ class Learner:
         self.context = context
         self.config, self.family, self.tasks = context.config, context.family, context.tasks
         self.device, self.run_dir = context.device, context.run_dir
-        self.train_tasks = context.tasks.train
-        self.eval_tasks = context.tasks.evaluation[held_out_name(context.family.spec)]
+        self.train_tasks, self.eval_tasks = context.tasks.train, context.tasks.evaluation[context.tasks.test]
 
     @property
     def train_env(self) -> ParallelEnvManager:
@@ -201,11 +203,8 @@ class Learner:
         return metrics
 
     def report(self) -> str:
-        """Evaluate, write the metrics into the run folder, and return a table of them."""
-        metrics = self.evaluate()
-        if self.run_dir is not None:
-            write_evaluation(self.run_dir, self.counters, metrics)
-        return evaluation_table(metrics, self.family.spec)
+        """Evaluate, write what was found into the run folder, and return a table of it."""
+        return assess(self).table()
 
     def film(self) -> list[Path]:
         """Draw the films that the config asks for; the files."""
@@ -244,6 +243,11 @@ class Learner:
             self._record.show(wave.env_steps if wave is not None else 0)
         return self.stop_signal is not None
 
+    def keep_best(self, metrics: dict[str, Any]) -> None:
+        """Keep the agent if this evaluation is the best so far, by whole trials of the test list."""
+        if self._checkpoints is not None:
+            self._checkpoints.keep_best(math.fsum(curves_of(metrics)[self.tasks.test]))
+
     def write_line(self, metrics: dict[str, Any]) -> None:
         """Write a line of metrics, where the run has a record."""
         if self._record is not None:
@@ -264,8 +268,8 @@ class Learner:
         self.watch.lap("checkpoint")
 
     def load(self) -> None:
-        """Go on from the newest good checkpoint of the run folder."""
-        facts = self._checkpoints.load() if self._checkpoints is not None else None
+        """Go on from the newest good checkpoint of the run folder; to evaluate, maybe from the best."""
+        facts = self._checkpoints.load(self.config.evaluation.checkpoint) if self._checkpoints else None
         if facts is None:
             raise CheckpointError(f"There is no checkpoint to load in {self.run_dir}.")
         self._resumed = facts

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 import main
+from configs.compose import load
+from policies.run.config import save
 
 ROOT = Path(main.__file__).resolve().parent
 
@@ -22,7 +24,9 @@ FAKE = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 import policies.learner
+from policies.evaluation import outcome
 from policies.run.config import save
+from policies.run.progress import Counters
 from policies.run.nan_guard import ExplodedError
 from utils.checkpoint import CheckpointError
 
@@ -30,8 +34,10 @@ class Learner:
     stop_signal = None
     def __init__(self, config, run_dir=None, *, learns=True, family=None, lock=None):
         assert family.config.family == config.env.family
-        self.config, self.run_dir, self.learns = config, run_dir, learns
+        self.config, self.run_dir, self.learns, self.family = config, run_dir, learns, family
     def load(self):
+        if self.run_dir.name == "torn":
+            raise CheckpointError("all are damaged")
         print("load" if self.learns else "load the agent")
     def train(self):
         save(self.config, self.run_dir)
@@ -48,14 +54,18 @@ class Learner:
         return 1.0
     def film(self):
         return []
-    def report(self):
-        return f"{{self.config.evaluation.episodes_per_trial}} episodes"
     def __enter__(self):
         return self
     def __exit__(self, *_):
         print("closed")
 
-policies.learner.Learner = Learner
+def assess(learner):
+    metrics = {{"eval/far/return_episode_1": 2.5, "eval/far/returns": [[2.0], [3.0]]}}
+    return outcome.Outcome(metrics, learner.family.spec, "last", Counters(env_steps=40), {{
+        "episodes": {{"here": f"{{learner.config.evaluation.episodes_per_trial}} episodes", "in_training": 0}}
+    }})
+
+policies.learner.Learner, outcome.assess = Learner, assess
 import main
 sys.exit(main.main())
 """
@@ -198,11 +208,25 @@ def test_a_run_gets_a_folder_with_its_config_which_can_be_resumed_and_evaluated(
     assert resumed.stdout == f"load\ntrain {folder.name} AntDir 3 900\nclosed\n", resumed.stderr
     assert "n_env_steps_total: 900" in (folder / "config.yaml").read_text()
     evaluated = front_door(f"evaluate={folder.relative_to(elsewhere)}", "evaluation.episodes_per_trial=4")
-    assert evaluated.stdout.split() == ["load", "the", "agent", "4", "episodes", "closed"], evaluated.stderr
+    assert evaluated.stdout.split()[:4] == ["load", "the", "agent", "closed"], evaluated.stderr
+    assert "the last checkpoint: 40 env steps" in evaluated.stdout and "4 episodes" in evaluated.stdout
     assert "episodes_per_trial: null" in (folder / "config.yaml").read_text(), (
         "an evaluation changes nothing in the run"
     )
     assert {file for file in elsewhere.rglob("*") if file.is_dir()} == before
+
+
+def test_several_runs_are_evaluated_into_one_table_and_one_that_fails_ends_no_other(elsewhere: Path) -> None:
+    for name in ("0", "torn", "1"):
+        (elsewhere / "sweep" / name).mkdir(parents=True)
+        save(load(["num_slots=4"]), elsewhere / "sweep" / name)
+    done = front_door("evaluate=sweep/0,torn,1")
+    assert done.returncode == 1 and done.stderr.strip() == "all are damaged", done.stderr
+    header, *rows = [line for line in done.stdout.splitlines() if line.split()[0] not in ("load", "closed")][
+        :3
+    ]
+    assert "IQM" in header
+    assert [row.split()[:4] for row in rows] == [["0", "last,", "40", "far"], ["1", "last,", "40", "far"]]
 
 
 # Prints a word whenever a config is composed, a family is built or a user's environment is started.

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from policies.evaluation import curves_of
+from policies.evaluation.table import curves_of
 from utils.statistics import FEWEST, iqm_band, iqm_interval
 
 if TYPE_CHECKING:

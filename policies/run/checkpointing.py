@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from policies.run.config import holds_a_run
+from policies.run.config import WhichCheckpoint, holds_a_run
 from policies.run.context import LearningParts
 from policies.run.progress import Counters, RunProgress, Stage
 from utils.checkpoint import Checkpoint, CheckpointError, CheckpointStore, LostSegmentsError
 from utils.options import OptionError
 
+# The folder of the best agent, among the checkpoints.
+BEST = "best"
 # The run stops when so many saves in a row have failed.
 MOST_FAILURES = 3
 
@@ -45,6 +48,7 @@ class RunCheckpoints:
         self._folder, self._agent_only, self._without_damaged = folder, agent_only, without_damaged
         self._parts, self._progress, self._sampling = parts, progress, sampling
         self._store = CheckpointStore(folder)
+        self._best = CheckpointStore(folder / BEST, keep=1)
         # Whether the checkpoints in the folder are those of this run.
         self._is_ours = False
         # The ranges of trials (first, stop) that have been written.
@@ -97,6 +101,28 @@ class RunCheckpoints:
             return
         self._saved_at, self._segments = now, segments
 
+    def keep_best(self, trial_return: float) -> None:
+        """Keep the agent, by itself, if its mean return on the test list is the highest so far.
+
+        What was best is a counter of the run, so after a resume the same agents are kept.
+        """
+        counters = self._progress.counters
+        best = -math.inf if counters.best_return is None else counters.best_return
+        if not trial_return > best:  # a mean that could not be taken is NaN, which is no improvement
+            return
+        self.claim()
+        kept = replace(counters, best_return=trial_return, record={})
+        try:
+            self._best.save(
+                counters.env_steps,
+                tensors={"agent": self._parts.agent.state_dict()},
+                facts={"counters": asdict(kept)},
+            )
+        except CheckpointError as error:
+            _log.warning("%s Training goes on.", error)
+            return
+        counters.best_return = trial_return
+
     def _moment(self) -> tuple[str, int, int]:
         counters = self._progress.counters
         return counters.stage, counters.env_steps, counters.updates
@@ -119,8 +145,13 @@ class RunCheckpoints:
             segments.append((first, self._parts.buffer.num_added))
         return [segment for segment in segments if segment[1] > oldest]
 
-    def load(self) -> dict[str, Any] | None:
-        """Restore the newest good checkpoint in place, and return its facts; None where there is none."""
+    def load(self, which: WhichCheckpoint = WhichCheckpoint.last) -> dict[str, Any] | None:
+        """Restore the newest good checkpoint in place, and return its facts; None where there is none.
+
+        Of an agent alone it may be the best one instead.
+        """
+        if self._agent_only and which is WhichCheckpoint.best:
+            return self._load_best()
         try:
             checkpoint = self._store.latest(
                 with_segments=not self._agent_only, without_damaged=self._without_damaged, accept=RunFacts.of
@@ -171,6 +202,17 @@ class RunCheckpoints:
         progress.loss_sums, progress.acting_agent = tensors["loss_sums"], tensors.get("acting", {})
         self._saved_at, self._is_ours = self._moment(), True
 
+    def _load_best(self) -> dict[str, Any]:
+        checkpoint = self._best.latest()
+        if checkpoint is None:
+            raise CheckpointError(
+                f"{self._folder} has no best agent, since the run was not evaluated yet: "
+                "evaluation.checkpoint=last takes the newest."
+            )
+        self._parts.agent.load_state_dict(checkpoint.tensors["agent"])
+        self._progress.counters = Counters(**checkpoint.facts["counters"])
+        return checkpoint.facts
+
     def _tell_of(self, lost: tuple[str, ...]) -> None:
         """Say which trials are lost; without any other there is nothing to learn from."""
         if not self._parts.buffer.num_trials:
@@ -220,7 +262,8 @@ _KINDS = {"metrics_offset": int, "spent": dict, "versions": dict, "counters": di
 
 def _kinds_of(default: Any) -> tuple[type, ...]:
     """The types that a counter may have, by its default; JSON writes a stage as text."""
-    kinds: dict[type, tuple[type, ...]] = {float: (int, float), Stage: (str,)}
+    none = type(None)
+    kinds: dict[type, tuple[type, ...]] = {float: (int, float), Stage: (str,), none: (none, int, float)}
     return kinds.get(type(default), (type(default),))
 
 

@@ -114,9 +114,20 @@ class TrainConfig:
     )
 
 
+class WhichCheckpoint(Enum):
+    """Of a run that is evaluated: the newest agent, or the one that was best on the test list."""
+
+    last = "last"
+    best = "best"
+
+
 @dataclass
 class EvaluationConfig:
-    """When and how to evaluate on the saved task lists."""
+    """When and how to evaluate on the saved task lists.
+
+    The best agent is the one whose trials, all episodes together, had the highest mean return on the test
+    list at an evaluation of its training.
+    """
 
     every: int = option(50_000, "env steps between evaluations; one more at the end", low=1)
     episodes_per_trial: int | None = option(
@@ -124,6 +135,12 @@ class EvaluationConfig:
     )
     trials_per_task: int = option(1, "trials of every task of a list", low=1)
     stochastic: bool = option(False, "evaluate with sampled actions too")
+    tasks: str | None = option(
+        None, "with evaluate=: a JSON file of tasks to play instead of the lists of the seed"
+    )
+    checkpoint: WhichCheckpoint = option(
+        WhichCheckpoint.last, "with evaluate=: the last checkpoint, or the best by the test list"
+    )
     films: int = option(
         0,
         "trials of the test list to draw at the end: film_1.gif, film_2.gif, ... in the run folder",
@@ -190,7 +207,9 @@ class Config:
     profile: bool = option(False, "print the top of a profile at the end")
     checkpoint_every: int = option(100_000, "env steps between checkpoints; one more at the end", low=1)
     resume: str | None = option(None, "a run folder to continue, bit for bit")
-    evaluate: str | None = option(None, "a run folder whose last checkpoint to evaluate")
+    evaluate: str | None = option(
+        None, "a run folder to evaluate; several, or a sweep's folder: one table of them"
+    )
     allow_links: bool = option(False, "let checkpoints/segments be a link; nothing behind it is ever removed")
     resume_without_damaged: bool = option(
         False, "with resume=: leave out the stored trials whose file is damaged"

@@ -16,7 +16,8 @@ from policies.agents.agent import Agent
 from policies.agents.base import AgentSpec
 from policies.algorithms import ALGORITHMS
 from policies.algorithms.base import Algorithm
-from policies.evaluation import TaskLists
+from policies.evaluation.lists import TaskLists
+from policies.evaluation.training import RecordedTraining, evaluation_lists
 from policies.memory import MEMORIES
 from policies.run.config import Config
 from policies.run.hardware import copies_to_device
@@ -38,17 +39,35 @@ class RunContext:
     device: str
     # The folder that the run writes into; None: it writes nothing.
     run_dir: Path | None
+    # What the folder of a run that is evaluated records of its training; None: nothing, or the run learns.
+    training: RecordedTraining | None = None
 
     @classmethod
-    def of(cls, config: Config, family: TaskFamily, device: str, run_dir: Path | None) -> RunContext:
-        """The context of a run over this family, with the sizes and the task lists that follow."""
+    def of(
+        cls,
+        config: Config,
+        family: TaskFamily,
+        device: str,
+        run_dir: Path | None,
+        *,
+        learns: bool = True,
+    ) -> RunContext:
+        """The context of a run over this family, with the sizes and the task lists that follow.
+
+        With `learns=False` it is evaluated, maybe on other tasks than those of the training in its folder.
+        """
         # Before anything opens the folder: a link in it may lead to what is not the run's.
         if run_dir is not None:
             check_run_folder(run_dir, allow_links=config.allow_links)
         # A family may complete its options (a registered time limit, say): only completed ones are used.
         config = replace(config, env=family.config)
-        sizes, tasks = RunSizes.of(config, family), TaskLists.draw(family, config.seed)
-        return cls(config, family, needs_of(config), sizes, tasks, device, run_dir)
+        sizes, training = RunSizes.of(config, family), None
+        if learns:
+            tasks = TaskLists.draw(family, config.seed)
+        else:
+            training = RecordedTraining.of(run_dir)
+            tasks = evaluation_lists(config, family, training)
+        return cls(config, family, needs_of(config), sizes, tasks, device, run_dir, training)
 
     @property
     def evaluation_episodes(self) -> int:

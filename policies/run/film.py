@@ -17,7 +17,6 @@ from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from policies.agents.agent import Agent
 from policies.collection.actors import AgentActor
 from policies.collection.wave import Sink, WaveInterrupted, WavePlan, run_wave
-from policies.evaluation import held_out_name
 from policies.run.context import RunContext
 from utils.disk.own_files import open_own
 from utils.options import OptionError
@@ -55,7 +54,7 @@ def film(
     config, folder = context.config, context.run_dir
     if not config.evaluation.films or folder is None:
         return []
-    tasks = context.tasks.evaluation[held_out_name(context.family.spec)][: config.evaluation.films]
+    tasks = context.tasks.evaluation[context.tasks.test][: config.evaluation.films]
     try:
         # One slot, of a family that draws: some environments have to be built for it.
         with ParallelEnvManager(

@@ -47,6 +47,8 @@ class Counters:
     updates_in_record: int = 0
     next_evaluation: int = 0
     next_checkpoint: int = 0
+    # The highest mean return of a trial on the test list so far.
+    best_return: float | None = None
     # The metrics that the line of this iteration has so far.
     record: dict[str, Any] = field(default_factory=dict)
     # [up to 100][k] of the trials that *started* last.

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from envs.backends.base import withheld_sentence
-from policies.evaluation import curves_of, evaluation_table, held_out_name
+from policies.evaluation.table import curves_of, evaluation_table
 from policies.run.config import TASKS, Config, plain, save
 from policies.run.context import RunContext, RunEnvironments
 from policies.run.forecast import forecast
@@ -37,6 +37,8 @@ from utils.wandb_run import WandbRun
 PICTURE = "adaptation.png"
 # The most variables that the line about withheld ones names; an environment that cannot be built names all.
 MOST_NAMES = 8
+# The same among the options of evaluation.
+UNLEARNED_OF_EVALUATION = ("films", "tasks", "checkpoint")
 
 
 class RunRecord:
@@ -184,7 +186,7 @@ class RunRecord:
         if evaluated:
             spec = self._context.family.spec
             self._evaluation, self._table = evaluated, evaluation_table(metrics, spec)
-            self.final_return = evaluated[held_out_name(spec)][-1]
+            self.final_return = evaluated[self._context.tasks.test][-1]
 
         # The line itself: metrics that repeat exactly, and then those that do not.
         if self._logger is not None:
@@ -276,7 +278,8 @@ def group_of(config: Config) -> str:
     settings = plain(config)
     for name in UNLEARNED:
         del settings[name]
-    del settings["evaluation"]["films"]
+    for name in UNLEARNED_OF_EVALUATION:
+        del settings["evaluation"][name]
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:6]
     return f"{config.env.family}-{config.agent.arch.name}-{config.algorithm.name}-{digest}"
 
@@ -301,7 +304,7 @@ def draw_curves(context: RunContext, folder: Path) -> bool:
     """Draw return by episode index over training, from the metrics; False where nothing was evaluated."""
     # The file is the truth: a resumed run draws the lines of the processes before it, too.
     spec = context.family.spec
-    name = held_out_name(spec)
+    name = context.tasks.test
     lines = read_metrics(folder / METRICS)
     points = [(line[STEP_KEY], curve) for line in lines if (curve := curves_of(line).get(name))]
     if not points:

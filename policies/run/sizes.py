@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ from policies.agents.agent import check_spaces
 from policies.agents.base import Arch
 from policies.agents.task_inference import check_decodable
 from policies.algorithms import ALGORITHMS
+from policies.evaluation.lists import read_tasks
 from policies.memory import MEMORIES
 from policies.memory.base import Memory, MemoryConfig
-from policies.run.config import Config, Overlap
+from policies.run.config import Config, Overlap, WhichCheckpoint
 from utils.machine import available_memory
 from utils.options import OptionError
 
@@ -135,10 +137,25 @@ def check_family(config: Config, *, learns: bool = True) -> TaskFamily:
     """
     family = make_family(config.env)
     _check_spaces(config, family)
+    _check_evaluation(config, family, learns=learns)
     fitted_memory(config, family)
     if learns:
         _check_room(config, RunSizes.of(config, family))
     return family
+
+
+def check_same_spaces(trained: Config, config: Config, family: TaskFamily) -> None:
+    """Refuse an environment that shows or takes something else than the one that a run was trained in."""
+    before = make_family(trained.env).spec
+    for what, one, other in (
+        ("observations", row_layout(trained, before).obs_space, row_layout(config, family.spec).obs_space),
+        ("actions", before.action_space, family.spec.action_space),
+    ):
+        if one != other:
+            raise OptionError(
+                f"With these options of env the {what} are {other}, and the agent was trained with {one}: "
+                "an evaluation may change only what leaves them alone."
+            )
 
 
 def fitted_memory(config: Config, family: TaskFamily) -> MemoryConfig:
@@ -170,6 +187,17 @@ def _check_spaces(config: Config, family: TaskFamily) -> None:
             f"algorithm={config.algorithm.name} cannot learn {kind.value} actions, "
             f"those of env={config.env.family} ({action_space}): use {' or '.join(able)}."
         )
+
+
+def _check_evaluation(config: Config, family: TaskFamily, *, learns: bool) -> None:
+    # While a run is trained it is evaluated on the lists of its seed, and its present agent is all it has.
+    chosen = config.evaluation
+    if learns and chosen.tasks is not None:
+        raise OptionError(f"evaluation.tasks={chosen.tasks} is for a trained run: give it with evaluate=RUN.")
+    if learns and chosen.checkpoint is not WhichCheckpoint.last:
+        raise OptionError("evaluation.checkpoint=best is for a trained run: give it with evaluate=RUN.")
+    if chosen.tasks is not None:
+        read_tasks(Path(chosen.tasks), family.spec)
 
 
 def _check_room(config: Config, sizes: RunSizes) -> None:

@@ -24,6 +24,9 @@ class TrainingActions(Protocol):
     # The metrics of an evaluation.
     def evaluate(self) -> dict[str, Any]: ...
 
+    # Keep the agent if this evaluation is the best so far.
+    def keep_best(self, metrics: dict[str, Any]) -> None: ...
+
     # Write a line of metrics.
     def write_line(self, metrics: dict[str, Any]) -> None: ...
 
@@ -147,7 +150,9 @@ class TrainingLoop:
         progress, counters = self._progress, self._progress.counters
         # There is always an evaluation at the end.
         if counters.env_steps >= counters.next_evaluation or self._is_over:
-            counters.record |= self._actions.evaluate()
+            evaluated = self._actions.evaluate()
+            self._actions.keep_best(evaluated)
+            counters.record |= evaluated
             counters.next_evaluation = _next_multiple(counters.env_steps, self._config.evaluation.every)
 
         # One line: how far the run is, the waves and evaluations of this iteration, and its mean losses.

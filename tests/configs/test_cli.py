@@ -14,7 +14,7 @@ from utils.options import OptionError
 
 def test_one_run_comes_with_its_config_its_family_and_what_hydra_needs_for_its_folder() -> None:
     request = read(["env=AntDir", "num_parallel_workers=6"])
-    assert (request.mode, request.text, request.run_dir) == ("train", None, None)
+    assert (request.mode, request.text, request.runs) == ("train", None, ())
     assert request.config is not None and request.family is not None and request.composed is not None
     assert request.config.num_parallel_workers == request.composed.num_parallel_workers == 6
     assert request.family.config == request.config.env
@@ -82,7 +82,7 @@ def test_a_mistake_anywhere_is_one_sentence(words: str, sentence: str) -> None:
 
 
 def test_a_resume_of_null_is_an_ordinary_run() -> None:
-    assert read(["resume=null"]).run_dir is None
+    assert not read(["resume=null"]).runs
 
 
 @pytest.mark.parametrize(("option", "run"), [("hydra.run.dir", "."), ("hydra.sweep.dir", "0")])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from configs.compose import MODES, Composer, load
-from configs.runs import MAY_CHANGE, continued, load_run
+from configs.runs import MAY_CHANGE, continued, evaluated, load_run, run_folders
 from policies.run.config import RECORD, Config, save
 from utils.options import OptionError
 
@@ -79,6 +79,7 @@ def test_a_folder_is_taken_from_where_one_stands(
             "evaluate",
             "evaluation.episodes_per_trial=4 evaluation.stochastic=true num_parallel_workers=2 device=cpu",
         ),
+        ("evaluate", "env.num_eval_tasks=200 env.max_episode_steps=50 env.max_rollouts_per_task=3"),
     ],
 )
 def test_what_may_change_changes(composer: Composer, run_dir: Path, mode: str, words: str) -> None:
@@ -110,7 +111,11 @@ def test_what_may_change_changes(composer: Composer, run_dir: Path, mode: str, w
         ("resume", "sed=3", "Did you mean 'seed'?"),
         ("resume", "seed=1,2", "resume= is one run"),
         ("resume", "num_parallel_workers=2 backend=serial", "contradicts it"),
+        ("resume", "env.num_eval_tasks=3", "env.num_eval_tasks=3 cannot change"),
         ("evaluate", "train.n_env_steps_total=9000", "cannot change with evaluate="),
+        ("evaluate", "env.num_train_tasks=3", "What may change: env.* (but env.num_train_tasks), num_p"),
+        ("evaluate", "env.oracle=true", "the observations are Box("),
+        ("evaluate", "evaluation.tasks=gone.json", "evaluation.tasks=gone.json cannot be read"),
         ("evaluate", "evaluation.episodes_per_trial=0", "out of range"),
     ],
 )
@@ -152,3 +157,31 @@ def test_a_run_folder_is_taken_as_it_is_typed(
     save(composer.config([]), folder)
     run = continued(composer, mode, composer.parse([f"{mode}={folder}"]))
     assert run.run_dir == folder
+
+
+def test_runs_to_evaluate_are_named_one_by_one_or_as_a_sweep(
+    composer: Composer, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`0,1` beside each other, whole paths, or the folder above them; 10 comes after 2."""
+    text, sweep = (run_dir / RECORD).read_text(), run_dir.parent / "sweep"
+    for number in ("0", "2", "10"):
+        (sweep / number).mkdir(parents=True)
+        (sweep / number / RECORD).write_text(text)
+    monkeypatch.chdir(run_dir.parent)
+    for given, names in {
+        "run": ["run"],
+        "sweep/0,10": ["sweep/0", "sweep/10"],
+        "sweep/2,sweep/2,run/": ["sweep/2", "sweep/run"],
+        "sweep": ["sweep/0", "sweep/2", "sweep/10"],
+    }.items():
+        assert run_folders(given) == list(map(Path, names))
+    runs = evaluated(composer, composer.parse(["evaluate=sweep", "env.num_eval_tasks=7"]))
+    assert [run.run_dir.name for run in runs] == ["0", "2", "10"]
+    assert {run.config.env.num_eval_tasks for run in runs} == {7}
+    with pytest.raises(OptionError, match="sweep/1 is not a run folder: it does not exist"):
+        evaluated(composer, composer.parse(["evaluate=sweep/0,1"]))
+
+
+def test_a_folder_without_runs_is_named_as_it_was_typed(composer: Composer, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=rf"evaluate={tmp_path} is not a run folder: it has no config"):
+        evaluated(composer, composer.parse([f"evaluate={tmp_path}"]))

@@ -1,0 +1,50 @@
+"""evaluate=: measure one run on disk, or several into one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from configs.runs import RecordedRun
+from policies.evaluation.outcome import Outcome, assess, side_by_side
+from policies.learner import Learner
+
+
+class Runs(Protocol):
+    """Acts with a learner for a run; `SystemExit` where the run could not go on."""
+
+    def __call__(
+        self, act: Any, config: Any, family: Any, run_dir: Path, /, *, learns: bool = True
+    ) -> float: ...
+
+
+def evaluate_runs(runs: Sequence[RecordedRun], run_with: Runs, *, failed: int) -> tuple[str, int]:
+    """Evaluate runs: (what is to be shown, the exit code, which is `failed` if a run ended with that).
+
+    A single run has a table of its own. Of several runs one that fails does not end the others.
+    """
+    outcomes: dict[Path, Outcome] = {}
+    films: list[Path] = []
+    exit_code = 0
+    for run in runs:
+        try:
+            act = partial(_assess, outcomes, films)
+            run_with(act, run.config, run.family, run.run_dir, learns=False)
+        except SystemExit as end:
+            if end.code != failed or len(runs) == 1:
+                raise
+            exit_code = failed
+    table = side_by_side(outcomes)
+    if len(runs) == 1:
+        table = next(iter(outcomes.values())).table()
+    return "\n".join([table, *(f"film: {path}" for path in films)]), exit_code
+
+
+def _assess(outcomes: dict[Path, Outcome], films: list[Path], learner: Learner) -> float:
+    learner.load()
+    assert learner.run_dir is not None
+    outcomes[learner.run_dir] = assess(learner)
+    films += learner.film()
+    return 0.0

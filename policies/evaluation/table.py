@@ -1,0 +1,131 @@
+"""What is shown of an evaluation: tables of returns by episode, with their spread over tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.base import EnvSpec, Reference
+from utils.statistics import FEWEST, Interval, iqm_interval
+
+# So many episodes have a column each; of longer trials some are shown, the first and the last among them.
+MOST_COLUMNS = 8
+# So many tasks are named as the worst of a list.
+WORST = 3
+
+
+def curves_of(metrics: Mapping[str, Any]) -> dict[str, list[float]]:
+    """{list name: [return of episode 1, 2, ...]} of some metrics; empty where nothing was evaluated."""
+    curves: dict[str, list[float]] = {}
+    for key, value in metrics.items():
+        parts = key.split("/")
+        if parts[0] == "eval" and parts[-1].startswith("return_episode_"):
+            number = math.nan if value is None else value  # JSON has no NaN
+            curves.setdefault("/".join(parts[1:-1]), []).append(number)
+    return curves
+
+
+def task_returns(metrics: Mapping[str, Any], name: str) -> NDArray[np.float64]:
+    """[tasks, k] the return of every task of a list; NaN where a trial was given up, empty where unknown."""
+    returns = metrics.get(f"eval/{name}/returns", [])
+    return np.array([[math.nan if value is None else value for value in row] for row in returns], float)
+
+
+def evaluation_table(metrics: Mapping[str, Any], spec: EnvSpec) -> str:
+    """The return of every list by episode index, with its spread over tasks, and success where known.
+
+    The returns of an oracle and of random actions stand beside them where they are known.
+    """
+    curves = curves_of(metrics)
+    episodes = max(len(values) for values in curves.values())
+    columns = shown_episodes(episodes)
+
+    def line(name: str, values: Sequence[float], number: str = "10.2f") -> str:
+        cells = (f"{values[column]:{number}}" for column in columns if column < len(values))
+        return f"  {name:<26}{''.join(cells)}"
+
+    lines = [f"{'return by episode':<28}" + "".join(f"{column + 1:>10}" for column in columns)]
+    for name, values in curves.items():
+        lines.append(line(name, values))
+        lines += [line(f"  {what}", spread) for what, spread in _spread(task_returns(metrics, name))]
+    lines += [line(name, [score] * episodes) for name, score in _levels(spec.reference)]
+    if spec.success is not None:
+        lines.append("success by episode")
+        for name, values in curves.items():
+            keys = [f"eval/{name}/success_episode_{index}" for index in range(1, len(values) + 1)]
+            lines.append(line(name, [metrics[key] for key in keys], "10.0%"))
+    lines += filter(None, (_worst(name, task_returns(metrics, name)) for name in curves))
+    return "\n".join(lines)
+
+
+def runs_table(rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> str:
+    """One line for each list of several runs, given as (run, checkpoint, metrics).
+
+    It has the interquartile mean over tasks in the first and in the last episode, and the means by episode.
+    """
+    lines: list[str] = []
+    header = (
+        f"{'run':<16} {'checkpoint':<16} {'list':<18} "
+        f"{'IQM of episode 1':<26} {'IQM of the last one':<26} mean by episode"
+    )
+    for run, checkpoint, metrics in rows:
+        for name, curve in curves_of(metrics).items():
+            intervals = list(map(_interval_of, task_returns(metrics, name).T))
+            means = " ".join(f"{curve[column]:.2f}" for column in shown_episodes(len(curve)))
+            lines.append(
+                f"{run:<16} {checkpoint:<16} {name:<18} {intervals[0]!s:<26} {intervals[-1]!s:<26} {means}"
+            )
+    return "\n".join([header, *lines])
+
+
+def shown_episodes(episodes: int) -> list[int]:
+    """The episodes that have a column, counted from 0: 1, 2, 5, 10, ... of many, and the last."""
+    if episodes <= MOST_COLUMNS:
+        return list(range(episodes))
+    round_numbers = [factor * 10**power for power in range(6) for factor in (1, 2, 5)]
+    shown = [number - 1 for number in round_numbers if number < episodes]
+    return [*shown[: MOST_COLUMNS - 1], episodes - 1]
+
+
+def _spread(returns: NDArray[np.float64]) -> list[tuple[str, list[float]]]:
+    """The interquartile mean over tasks by episode, and the bounds of its 95 % interval."""
+    # With one task the interquartile mean is the mean, and without all tasks it would be another quantity.
+    if len(returns) < FEWEST or not np.isfinite(returns).all():
+        return []
+    intervals = list(map(iqm_interval, returns.T))
+    bounds = [(one.low, one.high) for one in intervals if one.low is not None and one.high is not None]
+    return [
+        ("IQM over tasks", [one.mean for one in intervals]),
+        ("95 % interval from", [low for low, _ in bounds]),
+        ("to", [high for _, high in bounds]),
+    ]
+
+
+def _interval_of(returns: NDArray[np.float64]) -> Interval:
+    """The interval over the tasks of one episode; NaN where a trial was given up."""
+    if not np.isfinite(returns).all():
+        return Interval(math.nan)
+    return iqm_interval(returns)
+
+
+def _levels(reference: Reference | None) -> list[tuple[str, float]]:
+    """The levels to compare with, as far as they are known."""
+    if reference is None:
+        return []
+    levels = {"oracle (given the task)": reference.oracle, "random actions": reference.random}
+    return [(name, score) for name, score in levels.items() if score is not None]
+
+
+def _worst(name: str, returns: NDArray[np.float64]) -> str:
+    """Which tasks of a list went worst, counted from 0 as in tasks.json, by the return of their trial."""
+    totals = returns.sum(-1)
+    known = np.flatnonzero(np.isfinite(totals))
+    if len(known) <= WORST:
+        return ""
+    worst = known[np.argsort(totals[known], kind="stable")][:WORST]
+    parts = [f"{task} ({totals[task]:.2f})" for task in worst.tolist()]
+    return f"worst tasks of {name}, by number (return of the trial): {', '.join(parts)}"

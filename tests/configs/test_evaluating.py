@@ -1,0 +1,57 @@
+"""What evaluate= shows of one run and of several, and which exit code it has."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.evaluating import evaluate_runs
+from configs.runs import RecordedRun
+from envs.meta.make_env import make_family
+from policies.learner import Learner
+from policies.run.config import EvaluationConfig
+from tests.runs import tiny_config
+
+
+def run_with(act: Any, config: Any, family: Any, run_dir: Path, *, learns: bool = True) -> float:
+    """A run whose folder is called `torn` cannot go on, and a signal ends one that is called `signal`."""
+    codes = {"torn": 1, "signal": 143}
+    if run_dir.name in codes:
+        sys.exit(codes[run_dir.name])
+    with Learner(config, run_dir, learns=learns, family=family) as learner:
+        return act(learner)
+
+
+def runs(tmp_path: Path, *names: str) -> list[RecordedRun]:
+    config = tiny_config()
+    found: list[RecordedRun] = []
+    for name in names:
+        with Learner(config, tmp_path / name) as learner:
+            learner.save()
+        config.evaluation = EvaluationConfig(films=1)
+        found.append(RecordedRun(config, make_family(config.env), tmp_path / name))
+    return found
+
+
+def test_one_run_has_its_own_table_and_its_films(tmp_path: Path) -> None:
+    text, code = evaluate_runs(runs(tmp_path, "one"), run_with, failed=1)
+    assert code == 0
+    assert text.startswith("the last checkpoint: 0 env steps") and text.endswith("film_1.gif")
+    assert (tmp_path / "one" / "evaluation.json").exists()
+
+
+def test_several_runs_have_one_table_and_one_that_fails_ends_no_other(tmp_path: Path) -> None:
+    text, code = evaluate_runs(runs(tmp_path, "0", "torn", "1"), run_with, failed=1)
+    assert code == 1
+    assert [line.split()[0] for line in text.splitlines()[:5]] == ["run", "0", "0", "1", "1"]
+    assert (tmp_path / "1" / "evaluation.json").exists()
+
+
+@pytest.mark.parametrize(("name", "code"), [("torn", 1), ("signal", 143)])
+def test_a_single_run_that_fails_and_a_signal_end_the_command(name: str, code: int, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as end:
+        evaluate_runs(runs(tmp_path, name), run_with, failed=1)
+    assert end.value.code == code
