@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from utils.report.folders import Found, find_runs
+from utils.report.folders import Found, find_runs, jobs_not_begun
 from utils.report.scores import (
     TRIAL,
     Array,
@@ -109,6 +109,8 @@ def compare(places: Sequence[Path]) -> Comparison:
             rooms[setting.environment] = (*rooms.get(setting.environment, ()), setting)
     remarks = [
         *_of_folders(found),
+        *(f"{place}: {count} jobs of the sweep have not begun."
+          for place in places if (count := jobs_not_begun(place))),
         *(f"{run.folder} repeats {other.folder} (same setting, same seed), and is left out."
           for run, other in repeated),
         *_of_runs(settings),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +130,28 @@ def _folders_of_runs(place: Path) -> Iterator[Path]:
             inside.clear()
             yield Path(folder)
         inside[:] = sorted((name for name in inside if _may_hold_runs(name)), key=_by_number)
+
+
+def jobs_not_begun(place: Path) -> int:
+    """How many jobs of the sweep in a folder have no folder of their own, as far as its record tells.
+
+    The basic sweeper runs each combination of the values between commas. What a function gives, as
+    `range(3)`, only Hydra knows: then nothing is said.
+    """
+    record = place / "multirun.yaml"
+    try:
+        if record.stat().st_size > _MAX_BYTES:
+            return 0
+        words = _safe_yaml(record.read_text(encoding="utf-8"))["hydra"]["overrides"]["task"]
+        values = [word.partition("=")[2] for word in words]
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError):
+        return 0  # no sweep, or not as Hydra records one
+    if any("(" in value for value in values):
+        return 0
+    # Commas in a list or in quotes are not between values.
+    counts = [len(re.sub(r"\[.*?\]|'.*?'|\".*?\"", "", value).split(",")) for value in values]
+    begun = sum(1 for folder in place.iterdir() if folder.name.isdecimal() and folder.is_dir())
+    return max(math.prod(counts) - begun, 0)
 
 
 def _may_hold_runs(name: str) -> bool:

@@ -35,7 +35,9 @@ def test_missing_unfinished_and_unreadable_runs_and_repetitions_are_named(tmp_pa
     make_run(tmp_path / "x/twice", end(1), env__family="Wind", algorithm__name="SAC", seed=0)
     (tmp_path / "x/old").mkdir()
     (tmp_path / "x/old/config.yaml").write_text("seed: 0\n")
+    (tmp_path / "multirun.yaml").write_text("hydra: {overrides: {task: ['seed=0,1,2']}}\n")
     said = "\n".join(compare([tmp_path]).remarks)
+    assert "3 jobs of the sweep have not begun." in said
     assert f"{tmp_path / 'x/old'} is left out: its config.yaml has no format" in said
     assert "twice repeats" in said
     assert "algorithm=TD3, seed 5" in said

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from policies.run import config
 from tests.utils.report.made_runs import line, make_run
 from utils.options import OptionError
 from utils.report import folders
-from utils.report.folders import find_runs
+from utils.report.folders import find_runs, jobs_not_begun
 
 TABLES = [[[1.0, 2.0], [3.0, 4.0]], [[2.0, 4.0], [6.0, 8.0]], [[3.0, 6.0], [9.0, 12.0]]]
 
@@ -123,3 +125,20 @@ def test_a_link_to_another_folder_is_not_followed(tmp_path: Path) -> None:
     make_run(tmp_path / "here/0", TABLES, seed=1)
     (tmp_path / "here/link").symlink_to(tmp_path / "elsewhere")
     assert [run.seed for run in find_runs([tmp_path / "here"]).runs] == [1]
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        (["seed=0,1,2", "algorithm=SAC,TD3", "agent.hidden=[64,64]"], 4),
+        (["seed=0,1"], 0),
+        (["seed=range(5)"], 0),
+        ("no list", 0),
+    ],
+)
+def test_jobs_of_a_sweep_that_have_not_begun_are_counted(tmp_path: Path, words: Any, missing: int) -> None:
+    for job in (0, 1):
+        make_run(tmp_path / str(job), TABLES, seed=job)
+    assert jobs_not_begun(tmp_path) == 0
+    (tmp_path / "multirun.yaml").write_text(yaml.safe_dump({"hydra": {"overrides": {"task": words}}}))
+    assert jobs_not_begun(tmp_path) == missing
