@@ -245,5 +245,6 @@ def _network(
         conditioning=config.conditioning,
         hyper=config.hyper_embedding,
         bf16=config.precision is Precision.bfloat16,
+        action_shortcut=config.critic_shortcut_embedding,
     )
     return Network(encoder, branch, head(sizes), inference)

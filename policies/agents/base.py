@@ -166,6 +166,12 @@ class AgentConfig:
         low=0,
         only_if=WITH_MEMORY,
     )
+    critic_shortcut_embedding: int | None = option(
+        None,
+        "the same of observation and action for critics that read both; null: shortcut_embedding",
+        low=1,
+        only_if=WITH_MEMORY,
+    )
     picture_embedding: int = option(
         64, "numbers to which convolutions reduce a picture in the observation", low=1
     )

@@ -34,6 +34,8 @@ class HeadSizes:
     hyper: int = 0
     # Hidden layers of an MLP compute many rows in bfloat16.
     bf16: bool = False
+    # The shortcut of a critic that reads the action beside the observation; None: that of the others.
+    action_shortcut: int | None = None
 
 
 class Head(nn.Module):
@@ -51,6 +53,7 @@ class Head(nn.Module):
         networks: int = 1,
         with_action: bool = False,
         last_gain: float | None = None,
+        layer_norm: bool = False,
     ) -> None:
         super().__init__()
         # The current row: the observation, and for some critics the action.
@@ -59,8 +62,11 @@ class Head(nn.Module):
         row = sizes.obs * self._reads_obs + sizes.action * with_action
         self.embed = nn.ModuleList()
         if has_context and sizes.shortcut > 0:
-            self.embed.append(nn.Linear(row, sizes.shortcut))
-            row = sizes.shortcut
+            width = sizes.shortcut
+            if with_action and sizes.action_shortcut is not None:
+                width = sizes.action_shortcut
+            self.embed.append(nn.Linear(row, width))
+            row = width
         self._embedding = linear_parameters(self.embed)
 
         # Two separate inputs for a network that the context changes, or else one: (context, row).
@@ -68,7 +74,15 @@ class Head(nn.Module):
         in_dim = row if self._separate else row + sizes.context
 
         def network() -> nn.Module:
-            mlp = MLP(in_dim, sizes.hidden, out_dim, sizes.activation, last_gain, bf16=sizes.bf16)
+            mlp = MLP(
+                in_dim,
+                sizes.hidden,
+                out_dim,
+                sizes.activation,
+                last_gain,
+                bf16=sizes.bf16,
+                layer_norm=layer_norm,
+            )
             if not self._separate:
                 return mlp
             if sizes.conditioning is Conditioning.film:
@@ -169,8 +183,8 @@ class QHead(Head):
     measured for 2 and 8 of them at 12,800 rows, and differs in its last bits.
     """
 
-    def __init__(self, sizes: HeadSizes, critics: int = 2) -> None:
-        super().__init__(sizes, 1, networks=critics, with_action=True)
+    def __init__(self, sizes: HeadSizes, critics: int = 2, *, layer_norm: bool = False) -> None:
+        super().__init__(sizes, 1, networks=critics, with_action=True, layer_norm=layer_norm)
 
     def forward(self, features: Features, action: Tensor) -> Tensor:
         """action [..., A] -> [critics, ...]."""
@@ -180,8 +194,8 @@ class QHead(Head):
 class QOfChoicesHead(Head):
     """Several estimates of Q(h, s, a) for each of n actions."""
 
-    def __init__(self, sizes: HeadSizes, critics: int = 2) -> None:
-        super().__init__(sizes, sizes.action, networks=critics)
+    def __init__(self, sizes: HeadSizes, critics: int = 2, *, layer_norm: bool = False) -> None:
+        super().__init__(sizes, sizes.action, networks=critics, layer_norm=layer_norm)
 
     def forward(self, features: Features) -> Tensor:
         """[critics, ..., n]."""

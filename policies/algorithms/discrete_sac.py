@@ -61,7 +61,7 @@ class DiscreteSAC(SoftActorCritic):
     def make_agent(cls, config: DiscreteSACConfig, spec: AgentSpec) -> Agent:
         """An agent whose critics estimate Q of every action."""
         cls.check(config, spec)
-        return Agent(spec, partial(QOfChoicesHead, critics=config.critics))
+        return Agent(spec, partial(QOfChoicesHead, **config.critic_options))
 
     def soft_value(
         self, critic: HeadOnRows, actor: HeadOnRows, temperature: Tensor, reduce: Callable[[Tensor], Tensor]

@@ -39,8 +39,8 @@ class DQNConfig(OffPolicyConfig):
 class GreedyAgent(Agent):
     """Acts by its critic: the actor is another head on what the critic sees and remembers."""
 
-    def __init__(self, spec: AgentSpec, critics: int) -> None:
-        super().__init__(spec, partial(QOfChoicesHead, critics=critics))
+    def __init__(self, spec: AgentSpec, config: DQNConfig) -> None:
+        super().__init__(spec, partial(QOfChoicesHead, **config.critic_options))
         assert isinstance(self.actions, Choices)
         # The actor owns no parameter: encoder, memory and estimates are the critic's.
         self.head = EpsilonGreedyHead(self.critic.head, self.actions).to(spec.device)
@@ -92,7 +92,7 @@ class DQN(OffPolicy):
     def make_agent(cls, config: DQNConfig, spec: AgentSpec) -> Agent:
         """An agent that acts by its critic."""
         cls.check(config, spec)
-        return GreedyAgent(spec, config.critics)
+        return GreedyAgent(spec, config)
 
     def epsilon(self, env_steps: int) -> float:
         """The probability of a random action after so many env steps."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from math import gcd
+from typing import Any
 
 from buffers.base import Needs, Sample
 from policies.agents.base import WITH_MEMORY, WITHOUT_MEMORY, AgentConfig, Arch
@@ -64,9 +65,15 @@ class OffPolicyConfig(AlgorithmConfig):
     critics_in_target: int = option(
         2, "targets take the smallest of so many critics, drawn in each update", low=1
     )
+    critic_layer_norm: bool = option(False, "normalise the hidden layers of the critics, which steadies them")
     max_grad_norm: float | None = option(
         None, "clip the gradient norms of actor and critic; null does not", above=0
     )
+
+    @property
+    def critic_options(self) -> dict[str, Any]:
+        """The arguments of a critic's head beside its sizes."""
+        return {"critics": self.critics, "layer_norm": self.critic_layer_norm}
 
 
 @dataclass

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import log
 from typing import Any
 
 import torch
@@ -95,6 +96,9 @@ class PPOConfig(AlgorithmConfig):
     entropy_coef: float = option(0.002, "weight of the policy's entropy", low=0)
     max_grad_norm: float | None = option(0.5, "clip the norm of the gradient; null does not", above=0)
     init_std: float = option(1.0, "standard deviation of continuous actions at the start", above=0)
+    min_std: float = option(
+        0.0, "the least standard deviation of continuous actions, for the whole of the run", low=0
+    )
     # The size of steps, and the threads that find them.
     desired_kl: float | None = option(
         None, "scale step sizes so that approx_kl stays near this; null: they are constant", above=0
@@ -169,6 +173,11 @@ class PPO(Algorithm):
             yield (
                 "agent.task_inference predicts the steps between rows, and a window of algorithm.window=1 "
                 "has one row: use at least 2."
+            )
+        if config.min_std > config.init_std:
+            yield (
+                f"algorithm.min_std={config.min_std} is more than algorithm.init_std={config.init_std}, "
+                "with which actions start: lower it."
             )
 
     @classmethod
@@ -269,14 +278,19 @@ class PPO(Algorithm):
             lambda part: self._losses(batch.columns(part[0]), total, part[1]), seeded, self.parameters
         )
 
-        # Each loss has a clip of its own, over all parameters together: a large gradient of the task inference
-        # must not take the room from the policy's. What is reported are the norms before.
+        # Each loss has a clip of its own, over all parameters together: a large gradient of the task
+        # inference must not take the room from the policy's. What is reported are the norms before.
         names = ("grad_norm", "inference_grad_norm")
         for name, own in zip(names, gradients, strict=False):
             metrics[name] = clip_norm(own, self.config.max_grad_norm)
         for parameter, *parts_of in zip(self.parameters, *gradients, strict=True):
             parameter.grad = sum(parts_of[1:], parts_of[0])
         self.optimizer.step()
+
+        # The parameter itself is kept above the floor: were it clamped where it is read, it would get no
+        # gradient below the floor, and never come back.
+        if isinstance(self.agent.actor.head, GaussianHead) and self.config.min_std > 0:
+            self.agent.actor.head.log_std.data.clamp_(min=log(self.config.min_std))
         return metrics
 
     def _losses(self, batch: Batch, total: Tensor, seed: int = 0) -> tuple[list[Tensor], dict[str, Tensor]]:

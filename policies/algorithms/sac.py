@@ -50,7 +50,7 @@ class SAC(SoftActorCritic):
     def make_agent(cls, config: SACConfig, spec: AgentSpec) -> Agent:
         """An agent whose critics read the action."""
         cls.check(config, spec)
-        return Agent(spec, partial(QHead, critics=config.critics))
+        return Agent(spec, partial(QHead, **config.critic_options))
 
     def soft_value(
         self, critic: HeadOnRows, actor: HeadOnRows, temperature: Tensor, reduce: Callable[[Tensor], Tensor]

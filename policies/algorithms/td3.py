@@ -57,7 +57,7 @@ class TD3(OffPolicy):
         # Noise while collecting is part of the actor's head: acting elsewhere needs nothing but the agent.
         return Agent(
             spec,
-            partial(QHead, critics=config.critics),
+            partial(QHead, **config.critic_options),
             partial(DeterministicHead, deviation=config.exploration_noise),
         )
 

@@ -7,6 +7,7 @@ from enum import Enum
 from itertools import pairwise
 from math import sqrt
 
+import torch
 from torch import Tensor, nn
 
 from policies.nn.dense import dense
@@ -17,6 +18,10 @@ class Activation(Enum):
 
     relu = "relu"
     tanh = "tanh"
+
+    def function(self, x: Tensor) -> Tensor:
+        """The function itself."""
+        return torch.relu(x) if self is Activation.relu else torch.tanh(x)
 
 
 def linear_parameters(layers: Iterable[nn.Module]) -> list[tuple[Tensor, Tensor]]:
@@ -33,7 +38,8 @@ class MLP(nn.Module):
     """Linear layers with ReLU or tanh between them.
 
     With `last_gain` all layers start orthogonal, the last one scaled by it: a small one makes a first policy
-    that hardly depends on the row. While acting the MLP reads a dozen rows, for which calling one module per
+    that hardly depends on the row. With `layer_norm` each hidden layer is normalised before its activation.
+    While acting the MLP reads a dozen rows, for which calling one module per
     layer costs as much as the products: so the layers are applied here.
     """
 
@@ -46,6 +52,7 @@ class MLP(nn.Module):
         last_gain: float | None = None,
         *,
         bf16: bool = False,
+        layer_norm: bool = False,
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
@@ -55,6 +62,7 @@ class MLP(nn.Module):
         self.applied = linear_parameters(self.layers)
         self.activation = activation
         self.bf16 = bf16
+        self.norms = nn.ModuleList([nn.LayerNorm(width) for width in hidden if layer_norm])
         if last_gain is None:
             return
         # The gain sqrt(2) keeps the variance through a ReLU, which zeroes half of it (as in CleanRL's PPO).
@@ -66,7 +74,11 @@ class MLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[..., in_dim] -> [..., out_dim]."""
         *hidden, (last_weight, last_bias) = self.applied
-        for weight, bias in hidden:
-            x = dense(x, weight, bias, self.activation.name, bf16=self.bf16)
+        for number, (weight, bias) in enumerate(hidden):
+            if self.norms:
+                sums = dense(x, weight, bias, bf16=self.bf16).to(weight.dtype)
+                x = self.activation.function(self.norms[number](sums))
+            else:
+                x = dense(x, weight, bias, self.activation.name, bf16=self.bf16)
         # The outputs are float32, always: values and log-probabilities need its digits.
         return dense(x, last_weight, last_bias)

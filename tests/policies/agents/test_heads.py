@@ -104,3 +104,24 @@ def test_every_head_hands_its_activation_to_its_networks(activation: Activation)
     ]
     nets = [part for head in heads for part in head.modules() if isinstance(part, MLP)]
     assert len(nets) == 8 and all(part.activation is activation for part in nets)
+
+
+def test_a_critic_that_reads_the_action_may_have_a_wider_shortcut_than_the_others() -> None:
+    sizes = HeadSizes(context=5, obs=3, action=2, shortcut=6, hidden=[8], action_shortcut=11)
+    embeddings = [head.embed[0] for head in (QHead(sizes), ValueHead(sizes))]
+    assert [(one.in_features, one.out_features) for one in embeddings] == [(5, 11), (3, 6)]  # pyright: ignore
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_layer_norm_makes_a_critic_forget_the_size_of_what_its_hidden_layers_are_given(
+    layer_norm: bool,
+) -> None:
+    """With biases of 0, rows a hundred times as large give the same estimates."""
+    sizes = HeadSizes(context=0, obs=3, action=2, shortcut=0, hidden=[16, 16])
+    head = QHead(sizes, 2, layer_norm=layer_norm)
+    for name, parameter in head.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.zeros_(parameter)
+    obs, action = torch.randn(7, 3), torch.randn(7, 2)
+    found = [head(Features(obs.new_zeros(7, 0), size * obs), size * action) for size in (1.0, 100.0)]
+    assert torch.allclose(*found, rtol=1e-2, atol=1e-3) == layer_norm

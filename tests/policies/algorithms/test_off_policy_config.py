@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from buffers.base import Needs, Sample
-from policies.agents.base import AgentConfig, Arch
+from policies.agents.base import AgentConfig, Arch, Conditioning
 from policies.algorithms import ALGORITHMS
-from policies.algorithms.off_policy_config import WindowStart
-from tests.policies.algorithms.test_off_policy import KIND, every_name, make
+from policies.algorithms.off_policy import OffPolicy
+from policies.algorithms.off_policy_config import OffPolicyConfig, WindowStart
+from tests.policies.algorithms.test_off_policy import KIND, NAMES, batch_for, every_name, make
 from tests.trials import KINDS, make_spec
 
 
@@ -75,3 +77,20 @@ def test_stored_states_that_nothing_could_start_from_are_refused_in_one_sentence
         "in agent=Memory_Markov it remembers nothing" in one
         for one in kind.problems(config, AgentConfig(arch=Arch.Memory_Markov))
     )
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("arch", [Arch.Markov, Arch.Memory], ids=lambda arch: arch.name)
+def test_normalised_critics_learn_with_all_their_parameters(name: str, arch: Arch) -> None:
+    algorithm = make(name, arch, critic_layer_norm=True)
+    norms = {key: value.clone() for key, value in algorithm.agent.critic.named_parameters() if "norms" in key}
+    for _ in range(3):
+        algorithm.update(batch_for(algorithm))
+    after = dict(algorithm.agent.critic.named_parameters())
+    assert norms and not any(torch.equal(before, after[key]) for key, before in norms.items())
+
+
+def test_normalised_critics_are_for_plain_layers() -> None:
+    agent = AgentConfig(conditioning=Conditioning.film)
+    (problem,) = OffPolicy.problems(OffPolicyConfig(critic_layer_norm=True), agent)
+    assert "agent.conditioning=film has others" in problem

@@ -16,6 +16,7 @@ from buffers.base import Batch, Needs, Sample
 from buffers.rollout import RolloutBuffer
 from policies.agents import AGENT_ARCHS
 from policies.agents.base import Arch, Encoders, PolicyRows
+from policies.agents.heads import GaussianHead
 from policies.algorithms.base import ReturnHorizon
 from policies.algorithms.ppo import PPO, PPOConfig
 from policies.returns import advantages
@@ -274,6 +275,20 @@ def test_values_are_clipped_around_what_the_head_has_said_although_its_units_mov
     assert not torch.allclose(before.extras["target"] - before.extras["error"], said, atol=1e-3), (
         "in the new units it is another number"
     )
+
+
+def test_the_deviation_stays_above_its_floor_and_can_rise_from_there() -> None:
+    """Without entropy and with advantages of its own making it falls, and with much entropy it rises."""
+    ppo = make(init_std=0.5, min_std=0.49, learning_rate=0.05, entropy_coef=-1.0)
+    head = ppo.agent.actor.head
+    assert isinstance(head, GaussianHead)
+    for _ in range(3):
+        ppo.update(batch_of())
+    torch.testing.assert_close(head.log_std.exp(), torch.full_like(head.log_std, 0.49))
+    ppo.config.entropy_coef = 1.0
+    for _ in range(6):
+        ppo.update(batch_of())
+    assert (head.log_std.exp() > 0.5).all()
 
 
 def test_a_policy_that_changes_too_fast_is_slowed_down_and_one_without_a_target_is_not() -> None:
