@@ -24,6 +24,7 @@ from envs.backends.workers.isolation import inside_worker
 from envs.backends.workers.process import ProcessBackend
 from envs.base import EnvConfig, EnvSpec, Shard, TaskFamily, uniform_actions
 from envs.layout import Layout
+from envs.trial import TrialClock
 from utils.machine import available_cores
 
 # How long each thing is measured, after its first call.
@@ -317,12 +318,18 @@ def _measure_steps(family: TaskFamily, num_slots: int, threads: int) -> tuple[Se
     try:
         tasks = family.sample_tasks(rng, num_slots, "train")
 
+        # A shard does not know the horizon and may not be stepped beyond it: the trial's clock ends episodes.
+        clock = TrialClock(rows, episodes_per_trial=1, max_episode_steps=family.config.max_episode_steps)
+
         def reset(reset_slots: NDArray[np.int64]) -> None:
             seeds = rng.integers(2**63, size=len(reset_slots)).astype(np.uint64)
-            host.reset(reset_slots, tasks[reset_slots], seeds)
+            clock.begin(reset_slots, seeds)
+            host.reset(reset_slots, tasks[reset_slots], clock.next_episode_seeds(reset_slots))
+            clock.started(reset_slots)
 
         def step() -> None:
             host.step(slots, uniform_actions(rng, family.spec.action_space, num_slots))
+            clock.stepped(slots)
             ended = np.flatnonzero(rows.ended)
             if len(ended):
                 reset(ended)

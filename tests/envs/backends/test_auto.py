@@ -338,3 +338,23 @@ def test_the_threads_of_a_thread_backend_are_one_per_core_if_nothing_is_known() 
     config = BackendConfig(name="thread")
     assert choose_backend(WaitingFamily(0.01), config, SLOTS).num_workers == SLOTS
     assert choose_backend(FaultyFamily(), config, SLOTS) == BackendChoice(config, min(CORES, SLOTS), "")
+
+
+class TableShard(CountingShard):
+    """A shard with a table of what happens in each step of an episode, and nothing beyond its horizon."""
+
+    def step(self, slots: NDArray[np.int64], actions: NDArray[Any]) -> None:
+        table = np.zeros(self._config.max_episode_steps)
+        super().step(slots, actions)
+        self.rows.reward[slots] += table[self.time[slots] - 1]
+
+
+class TableFamily(CountingFamily):
+    def make_shard(self, num_slots: int, threads: int = 1) -> Shard:
+        return TableShard(num_slots, self.config)
+
+
+def test_no_slot_is_measured_beyond_the_horizon() -> None:
+    """Only the trial's clock knows where an episode ends: measuring without it raised an IndexError."""
+    costs = costs_of(TableFamily(CountingConfig(max_episode_steps=5)), SLOTS, 1)
+    assert 0 < costs.wall < 1
