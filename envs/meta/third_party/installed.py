@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from importlib.metadata import version
 from importlib.util import find_spec
 
 from envs.base import Shelf, TaskFamily
+from envs.meta.locomotion.mujoco_shard import mujoco_module
+from utils.options import OptionError
 
 # The MuJoCo version that brought mujoco.batch.
 FIRST_WITH_BATCH = (3, 17)
 
 
 def missing(family: type[TaskFamily]) -> str | None:
-    """What has to be installed for a family, as a sentence; None where nothing is missing."""
+    """What has to be installed or set for a family, as a sentence; None where nothing is missing."""
     name = family.__name__
     if family.package is not None and find_spec(family.package) is None:
         return (
@@ -28,4 +31,16 @@ def missing(family: type[TaskFamily]) -> str | None:
                 f"{name} needs mujoco.batch, which MuJoCo has since {first}, "
                 f"and installed is mujoco {installed}."
             )
+        return _unusable_opengl()
+    return None
+
+
+def _unusable_opengl() -> str | None:
+    """What is wrong with the OpenGL that the user chose, as a sentence; None where MuJoCo can load it."""
+    # Without a choice MuJoCo can be imported, and that is left to the workers, since it takes its time.
+    if os.environ.get("MUJOCO_GL"):
+        try:
+            mujoco_module()
+        except OptionError as error:
+            return str(error)
     return None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from envs.base import Shelf
 from envs.meta import FAMILIES
 from envs.meta.make_env import make_env, make_family
 from envs.meta.third_party import installed
@@ -32,6 +34,21 @@ def test_an_older_mujoco_has_no_robots(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_versions_are_compared_as_numbers(found: str, serves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed, "version", lambda name: found)
     assert (missing(FAMILIES["AntDir"]) is None) == serves
+
+
+ROBOTS = [name for name, family in FAMILIES.items() if family.shelf is Shelf.locomotion]
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_an_opengl_that_mujoco_cannot_load_is_named_before_a_worker_fails_at_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mujoco", None)  # so an import fails
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    assert make_family(name).spec.name == name, "without a choice MuJoCo is left to the workers"
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
+    with pytest.raises(OptionError, match=r"^MuJoCo cannot be imported with MUJOCO_GL=osmesa .*unset it"):
+        make_family(name)
 
 
 def test_a_package_that_is_not_there_is_named_with_the_file_that_brings_it(
