@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import yaml
 
-from configs.compose import Composer
-from policies.run.config import FORMAT, RECORD, plain
+from policies.run.config import FORMAT, RECORD
 
+COMMAND = Path(__file__).resolve().parent.parent / "main.py"
 # An evaluation of a short run: tasks of a list, episodes of a trial, and one in so many lines.
 TASKS, EPISODES, EVERY = 40, 2, 4
 
 
 def make_runs(folder: Path, runs: int, seeds: int, evaluations: int) -> None:
     """Write folders as runs of the default config leave them, with random numbers."""
-    with Composer() as composer:
-        settings = {"format": FORMAT} | plain(composer.config([]))
+    shown = subprocess.run([sys.executable, str(COMMAND), "--cfg", "job"], check=True, capture_output=True)
+    settings = {"format": FORMAT} | yaml.safe_load(shown.stdout)
     rng = np.random.default_rng(0)
     for number in range(runs):
         settings["seed"] = number % seeds
@@ -56,12 +56,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--evaluations", type=int, default=20)
     options = parser.parse_args()
-    command = Path(__file__).resolve().parent.parent / "main.py"
     with tempfile.TemporaryDirectory() as name:
         make_runs(Path(name), options.runs, options.seeds, options.evaluations)
         start = time.perf_counter()
         subprocess.run(
-            [sys.executable, str(command), f"report={name}"], check=True, stdout=subprocess.DEVNULL
+            [sys.executable, str(COMMAND), f"report={name}"], check=True, stdout=subprocess.DEVNULL
         )
         print(f"A report over {options.runs} runs took {time.perf_counter() - start:.1f} s.")
 

@@ -66,7 +66,8 @@ def _names(comparison: Comparison, looks: Mapping[str, Look]) -> dict[str, str]:
     for label in looks:
         counts = sorted({len(setting.counted) for setting in comparison.of(label)})
         seeds = " or ".join(map(str, counts))
-        names[label] = f"{label} ({seeds} {'seed' if counts == [1] else 'seeds'})"
+        word = "seed" if counts == [1] else "seeds"
+        names[label] = f"{label} ({seeds} {word})"
     return names
 
 
