@@ -224,7 +224,7 @@ class Learner:
         record = RunRecord(*shown, self._resumed, self._lock)
         with self._stop, record:
             self._record = record
-            record.open(self.backend.reason)
+            record.open(self.agent, self.backend.reason)
             self.training_loop().run()
             self.save(last=True)
             record.finish(stopped=self.stop_signal is not None)

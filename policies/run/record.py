@@ -11,12 +11,14 @@ import platform
 import pstats
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
+from torch import nn
 
 from envs.backends.base import withheld_sentence
 from policies.evaluation.table import curves_of, evaluation_table
@@ -24,7 +26,10 @@ from policies.run.config import TASKS, Config, plain, save
 from policies.run.context import RunContext, RunEnvironments
 from policies.run.forecast import forecast
 from policies.run.progress import RunProgress
+from policies.run.sizes import fitted_memory
 from utils.console import Console, Progress
+from utils.disk.own_files import replace_file
+from utils.disk.source_state import source_state
 from utils.environment import withheld
 from utils.logger import METRICS, STEP_KEY, Logger, read_metrics
 from utils.machine import describe, resident_bytes
@@ -35,6 +40,8 @@ from utils.stopwatch import Stopwatch
 from utils.wandb_run import WandbRun
 
 PICTURE = "adaptation.png"
+# The file of a run folder that says what its options amounted to when it was last started.
+USED = "used.json"
 # The most variables that the line about withheld ones names; an environment that cannot be built names all.
 MOST_NAMES = 8
 # The same among the options of evaluation.
@@ -76,8 +83,8 @@ class RunRecord:
     def __enter__(self) -> Self:
         return self
 
-    def open(self, note: str = "") -> None:
-        """Show where everything goes, and start to record; `note` is a line below the headline."""
+    def open(self, agent: nn.Module, note: str = "") -> None:
+        """Show where everything goes, and start to record `agent`; `note` is a line below the headline."""
         self._console.headline(headline(self._context, self._environments))
         notes = (note, withheld_note(self._config, self._environments))
         for text in (*filter(None, notes), *forecast(self._config, self._context.sizes)):
@@ -87,6 +94,7 @@ class RunRecord:
                 self._lock = RunLock(self._folder)
             # Only now: a refused resume must not change what the run records.
             save_settings(self._context, self._folder)
+            save_used(self._context, self._environments, agent, self._folder)
             self._wandb = self._start_wandb(self._folder)
             self._logger = Logger(self._folder, self._wandb, resume_at=self._resumed.get("metrics_offset", 0))
         self._console.__enter__()
@@ -270,6 +278,26 @@ def save_settings(context: RunContext, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     save(context.config, folder)
     context.tasks.save(folder / TASKS)
+
+
+def save_used(context: RunContext, environments: RunEnvironments, agent: nn.Module, folder: Path) -> None:
+    """Write what the options amount to on this machine, and from which source: `used.json`."""
+    config, sizes, env = context.config, context.sizes, environments.training
+    used = {
+        "num_slots": sizes.num_slots,
+        "environments": env.description,
+        "num_workers": environments.num_workers,
+        "device": context.device,
+        "wave_trials": sizes.wave_trials,
+        "wave_env_steps": sizes.wave_env_steps,
+        "memory": plain(asdict(fitted_memory(config, context.family))),
+        "parameters": {
+            name: sum(values.numel() for values in part.parameters()) for name, part in agent.named_children()
+        },
+        "source": source_state(Path(__file__).parents[2]),
+        "versions": versions(),
+    }
+    replace_file(folder / USED, (json.dumps(used, indent=1) + "\n").encode())
 
 
 def group_of(config: Config) -> str:

@@ -162,3 +162,14 @@ def test_a_resumed_run_goes_on_counting_its_seconds_and_tells_of_other_versions(
         json.loads(line)["time/seconds"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()
     ]
     assert seconds == sorted(seconds) and 1000 < seconds[0] and seconds[-1] < 2000
+
+
+def test_a_run_keeps_what_its_options_amounted_to(tmp_path: Path) -> None:
+    with Learner(tiny_config(num_slots=None), tmp_path) as learner:
+        learner.train()
+        parameters = sum(values.numel() for values in learner.agent.parameters())
+    used = json.loads((tmp_path / "used.json").read_text())
+    assert used["num_slots"] == 4, "num_slots=null settles at num_rollouts_per_iter"
+    assert used["device"] == "cpu" and used["num_workers"] == 1 and used["environments"]
+    assert sum(used["parameters"].values()) == parameters
+    assert set(used["source"]) == {"commit", "clean", "unknown"} and used["versions"]["torch"]
