@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 # Spawned workers import this file again: what is imported here, every worker imports.
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from configs.cli import CommandLine
     from policies.learner import Learner
@@ -70,6 +68,8 @@ def _show(text: str) -> None:
     try:
         print(text, flush=True)
     except BrokenPipeError:  # `| head` has read enough: the interpreter must not try again when it ends
+        import os
+
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -89,6 +89,8 @@ def job(composed: Any) -> float:
 
     A job that fails does not end the sweep.
     """
+    from pathlib import Path
+
     from hydra.core.hydra_config import HydraConfig
 
     from configs.compose import checked
@@ -143,4 +145,6 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
+        import signal
+
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # exit handlers clean up, and would print a traceback
