@@ -74,7 +74,7 @@ class _PlainLoader(yaml.SafeLoader):
             raise yaml.YAMLError("it has an alias (*name), which no record has")
         return super().compose_node(parent, index)
 
-    def fetch_flow_collection_start(self, TokenClass: Any) -> None:
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803 - yaml's name
         if self.flow_level > MOST_BRACKETS:
             raise yaml.YAMLError("its brackets are too deep")
         super().fetch_flow_collection_start(TokenClass)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from policies.algorithms import ALGORITHMS
 from policies.memory import MEMORIES
 from policies.run.config import CHECKPOINTS, FORMAT, RECORD, Config, plain
 from utils.checkpoint import CheckpointStore
+from utils.disk.own_files import replacing
 from utils.options import OptionError, from_keywords
 
 # The number of the names in an agent's file: other numbers are not read.
@@ -102,9 +102,8 @@ class AgentRecord:
             "parameters": self.parameters,
             "env_steps": self.env_steps,
         }
-        aside = path.with_name(f".{path.name}.{os.getpid()}")
-        torch.save(stored, aside)
-        aside.replace(path)  # a reader finds the old file or the new one, never half of one
+        with replacing(path) as file:  # a reader finds the old file or the new one, never half of one
+            torch.save(stored, file)
 
     # -- what the run was ------------------------------------------------------------------------------------
 

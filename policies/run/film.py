@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ from policies.collection.actors import AgentActor
 from policies.collection.wave import Sink, WaveInterrupted, WavePlan, run_wave
 from policies.run.context import RunContext
 from utils.disk.own_files import open_own
+from utils.disk.written import WrittenFiles
 from utils.options import OptionError
 from utils.seeding import Phase
 
@@ -33,7 +36,8 @@ SECONDS = 8.0
 SMALLEST, LARGEST = 240, 960
 # The least width and the height of the line of text above the picture.
 STRIP = (220, 22)
-UNFINISHED = ".part"
+# The file in the run folder that lists the films which the run drew: only these are replaced or removed.
+LIST = "films.json"
 
 _log = logging.getLogger(__name__)
 
@@ -49,12 +53,13 @@ def film(
 
     The agent acts as in evaluation, without noise. The environment is one of its own, stepped as the run's
     are, so that nothing else ends with one that hangs or dies. Where no film can be made, a warning says why,
-    and films that there were stay.
+    and films that there were stay. So does a file of somebody else's: a film takes the next free number.
     """
     config, folder = context.config, context.run_dir
     if not config.evaluation.films or folder is None:
         return []
     tasks = context.tasks.evaluation[context.tasks.test][: config.evaluation.films]
+    files = WrittenFiles(folder, LIST, r"film_\d+\.gif")
     try:
         # One slot, of a family that draws: some environments have to be built for it.
         with ParallelEnvManager(
@@ -67,7 +72,7 @@ def film(
             new_episode_flag=config.env.max_rollouts_per_task > 1,
             backend=replace(backend, min_ready=None, max_worker_memory=None),
         ) as manager:
-            camera = _Camera(manager, folder)
+            camera = _Camera(manager, files)
             actor = AgentActor(agent, context.device, deterministic=True)
             plan = WavePlan.of_tasks(config.seed, Phase.EVALUATE, 0, tasks)
             run_wave(manager, actor, plan, sink=camera, tick=lambda _: tick())
@@ -78,9 +83,9 @@ def film(
         _log.warning("There is no film: %s", str(error).partition("\n")[0])
         return []
     finally:
-        for unfinished in folder.glob(f"film_*.gif{UNFINISHED}"):
-            unfinished.unlink()
-    return camera.films
+        with suppress(OSError):  # what stays on the list is removed the next time
+            files.tidy()
+    return [folder / name for name in camera.films]
 
 
 class _Camera(Sink):
@@ -89,13 +94,14 @@ class _Camera(Sink):
     The slot is not being stepped while its row is written, so it can be drawn.
     """
 
-    def __init__(self, manager: ParallelEnvManager, folder: Path) -> None:
-        self._manager, self._folder = manager, folder
+    def __init__(self, manager: ParallelEnvManager, files: WrittenFiles) -> None:
+        self._manager, self._files = manager, files
+        self._names = files.free(f"film_{number}.gif" for number in count(1))
         self._every = -(-manager.rows_per_trial // MOST_PICTURES)
         self._return = 0.0
         # The pictures of the present trial, as drawn, with the lines above them.
         self._pictures: list[tuple[NDArray[np.uint8], str]] = []
-        self.films: list[Path] = []
+        self.films: list[str] = []
 
     def write(
         self,
@@ -130,23 +136,20 @@ class _Camera(Sink):
     def commit(self, lengths: NDArray[np.int64]) -> None:
         """All trials are drawn: now their films take the place of older ones."""
         self._develop()
-        for old in self._folder.glob("film_*.gif"):
-            old.unlink()
-        for path in self.films:
-            path.with_name(path.name + UNFINISHED).rename(path)
+        self._files.publish(self.films)
 
     def _develop(self) -> None:
         """Write the film of the trial that is over, so that the pictures of only one are in memory."""
         pictures, self._pictures = self._pictures, []
         if not pictures:
             return
-        self.films.append(self._folder / f"film_{len(self.films) + 1}.gif")
+        self.films.append(next(self._names))
         first, *others = pictures
         # Long trials are shown faster, within what a viewer can follow.
         pace_ms = int(1000 * min(max(SECONDS / len(pictures), 0.04), 0.2))
         durations = [pace_ms] * len(others) + [10 * pace_ms]  # the last picture stays
         pages = (_page(picture, line) for picture, line in others)  # made while the file is written
-        with open_own(Path(f"{self.films[-1]}{UNFINISHED}"), "wb") as file:
+        with open_own(self._files.draft(self.films[-1]), "wb") as file:
             _page(*first).save(file, "GIF", save_all=True, append_images=pages, duration=durations, loop=0)
 
 

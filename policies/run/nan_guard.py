@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from buffers.base import Batch
+from utils.disk.own_files import replacing
 
 # No healthy metric comes near. Beyond it a loss explodes, even if it is not infinite yet.
 LARGEST = 1e15
@@ -78,10 +78,9 @@ class NanGuard:
         """Save the evidence in the run folder, and return the part of the sentence that says where."""
         if self._folder is None:
             return ""
-        partial = self._folder / f".{FILE}.{os.getpid()}"
         try:
-            torch.save(evidence, partial)
-            partial.replace(self._folder / FILE)
+            with replacing(self._folder / FILE) as file:
+                torch.save(evidence, file)
         except (OSError, RuntimeError) as error:  # torch raises the latter where the disk is full
             return f" (the batch could not be saved: {error})"
         return f" (the batch is in {self._folder / FILE})"

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from utils.options import OptionError
 
@@ -66,16 +66,23 @@ def open_own(path: Path, mode: str, **how: Any) -> Any:
     return open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666), **how)
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file anew: a crash leaves the old one or the new one, never half of one."""
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to be written anew: a crash leaves the old one or the new one, never half of one."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.unlink(missing_ok=True)
     try:
         with open(partial, "xb") as file:  # x makes a new file, and follows no link
-            file.write(content)
+            yield file
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file anew from bytes that are there already."""
+    with replacing(path) as file:
+        file.write(content)
 
 
 def part_from_other_names(path: Path) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from utils.disk.own_files import replacing
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -29,9 +31,9 @@ def draw_adaptation(
 
     A curve is (env steps, [evaluation][episode] returns); `oracle` and `random` are dashed levels.
     """
-    aside = path.with_name(f".{path.name}")
-    _figure(curves, {"oracle": oracle, "random": random}, title).savefig(aside, format="png")
-    aside.replace(path)  # a viewer that has the picture open never sees half of one
+    figure = _figure(curves, {"oracle": oracle, "random": random}, title)
+    with replacing(path) as file:  # a viewer that has the picture open never sees half of one
+        figure.savefig(file, format="png")
 
 
 def _figure(curves: Mapping[str, Curve], levels: Mapping[str, float | None], title: str) -> Figure:

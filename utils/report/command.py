@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from utils.disk.own_files import replace_file
 from utils.options import OptionError, nearest
 from utils.report.comparison import Comparison, compare
 from utils.report.figures import draw_figures
@@ -93,7 +94,7 @@ def write_report(places: Sequence[Path], to: Path | None = None) -> str:
         figures = draw_figures(comparison, folder)
         text = report_text(comparison, [(title, path.name) for title, path in figures])
         for name, content in {"report.md": text, **csv_files(comparison)}.items():
-            (folder / name).write_text(content, encoding="utf-8")
+            replace_file(folder / name, content.encode())
     except OSError as error:
         raise OptionError(
             f"The report cannot be written: {error}. {_TO}=FOLDER writes it elsewhere."

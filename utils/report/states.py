@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from utils.disk.own_files import replacing
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -46,9 +48,8 @@ def draw_states(path: Path, states: ArrayLike, *, starts: Sequence[int] = (0,), 
         _mark_episodes(panel, starts)
     above.set_title(title, fontsize=11, color=_INK, fontweight="bold", loc="left")
 
-    aside = path.with_name(f".{path.name}")
-    figure.savefig(aside, format="png")
-    aside.replace(path)  # a viewer that has the picture open never sees half of one
+    with replacing(path) as file:  # a viewer that has the picture open never sees half of one
+        figure.savefig(file, format="png")
 
 
 def changes(states: NDArray[Any]) -> NDArray[np.float64]:

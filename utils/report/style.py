@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from utils.disk.own_files import replacing
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -92,9 +94,8 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     written: list[Path] = []
     for kind, metadata in {"png": {"Software": None}, "svg": {"Date": None}}.items():
         path = stem.with_suffix(f".{kind}")
-        aside = path.with_name(f".{path.name}")
-        figure.savefig(aside, format=kind, metadata=metadata)
-        aside.replace(path)
+        with replacing(path) as file:
+            figure.savefig(file, format=kind, metadata=metadata)
         written.append(path)
     return written
 

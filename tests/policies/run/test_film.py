@@ -24,7 +24,6 @@ def length(film: Image.Image) -> int:
 
 
 def test_a_film_has_a_picture_of_every_row_of_a_trial(tmp_path: Path) -> None:
-    (tmp_path / "film_9.gif").write_bytes(b"of an agent that is no more")
     with Learner(
         tiny_config(evaluation={"films": 2, "episodes_per_trial": 3}), tmp_path, learns=False
     ) as learner:
@@ -33,6 +32,18 @@ def test_a_film_has_a_picture_of_every_row_of_a_trial(tmp_path: Path) -> None:
     with Image.open(paths[0]) as first, Image.open(paths[1]) as second:
         assert length(first) == length(second) == 3 * (6 + 1)
         assert max(first.size) >= module.SMALLEST and np.asarray(first.convert("L")).std() > 0
+
+
+def test_films_replace_what_the_run_listed_and_no_file_of_the_user(tmp_path: Path) -> None:
+    own = ("film_2.gif", "film_best.gif", "film_7.gif", "film_7.gif.part")
+    for name in own:
+        (tmp_path / name).write_bytes(b"mine")
+    for asked, names in ((3, ["film_1.gif", "film_3.gif", "film_4.gif"]), (1, ["film_1.gif"])):
+        with Learner(tiny_config(evaluation={"films": asked}), tmp_path, learns=False) as learner:
+            assert learner.film() == [tmp_path / name for name in names]
+        there = {path.name for path in tmp_path.iterdir() if "film" in path.name}
+        assert there == {*own, *names, module.LIST}, "the films of before go, drafts too"
+    assert all((tmp_path / name).read_bytes() == b"mine" for name in own)
 
 
 def test_of_a_long_trial_some_rows_are_drawn_and_all_starts_and_ends(
@@ -65,7 +76,7 @@ def test_where_nothing_can_be_drawn_a_warning_says_why(
     with Learner(tiny_config(evaluation={"films": 1}), tmp_path, learns=False) as learner:
         assert learner.film() == []
     assert "There is no film: " in caplog.text and "no screen" in caplog.text
-    assert [path.name for path in tmp_path.glob("film*")] == ["film_1.gif"]
+    assert [path.name for path in tmp_path.glob("*film*.gif*")] == ["film_1.gif"]
 
 
 def test_its_environment_is_stepped_as_the_runs_are_and_may_die(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from utils.disk.own_files import (
     open_own,
     part_from_other_names,
     replace_file,
+    replacing,
 )
 from utils.options import OptionError
 
@@ -125,3 +129,69 @@ def test_a_link_is_no_plain_file_nor_folder(tmp_path: Path) -> None:
     assert is_plain_file(tmp_path / "file") and not is_plain_file(tmp_path / "to_file")
     assert is_plain_folder(tmp_path) and not is_plain_folder(tmp_path / "to_folder")
     assert not is_plain_file(tmp_path / "none") and not is_plain_folder(tmp_path / "none")
+
+
+def test_a_file_that_is_written_bit_by_bit_is_there_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"old")
+    (tmp_path / f".picture.png.{os.getpid()}").symlink_to(tmp_path / "thesis.tex")
+    with replacing(path) as file:
+        file.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    with pytest.raises(KeyError), replacing(path) as file:
+        file.write(b"half")
+        raise KeyError
+    assert [(one, one.read_bytes()) for one in tmp_path.iterdir()] == [(path, b"new")]
+
+
+ROOT = Path(__file__).parents[3]
+# What opens files by itself: these two rooms, and checkpoints, whose files are new.
+OPENERS = ("utils/disk/", "utils/processes/", "utils/checkpoint.py")
+
+
+def writes(source: str, *, removes: bool) -> Iterator[str]:
+    """The calls that write into a folder in another way than through the openers, or that remove from it."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        arguments = [ast.unparse(argument) for argument in node.args]
+        function = ast.unparse(node.func)
+        method = function.rpartition(".")[2]
+        unsafe = {
+            "write_text": True,
+            "write_bytes": True,
+            "rmtree": True,
+            "unlink": removes,
+            "rename": removes,
+            "open": arguments[:1] != ["os.devnull"]
+            and any(re.fullmatch(r"'[rwaxbt+]*[wax+][rwaxbt+]*'", text) for text in arguments),
+            "save": function == "torch.save" and arguments[1:] != ["file"],
+            "savefig": arguments != ["file"],
+        }
+        if unsafe.get(method):
+            yield f"line {node.lineno}: {function}"
+
+
+def test_whatever_writes_into_a_run_folder_goes_through_the_openers() -> None:
+    for room in ("configs", "envs", "policies", "buffers", "utils"):
+        for file in (ROOT / room).rglob("*.py"):
+            name = file.relative_to(ROOT).as_posix()
+            if not name.startswith(OPENERS):
+                found = list(writes(file.read_text(encoding="utf-8"), removes=room == "policies"))
+                assert not found, f"{name} does not write through utils/disk: {found}"
+
+
+@pytest.mark.parametrize(
+    "offence",
+    [
+        "path.write_text('x')",
+        "open(path, 'ab')",
+        "path.open('w')",
+        "torch.save(evidence, partial)",
+        "figure.savefig(aside, format='png')",
+        "old.unlink()",
+    ],
+)
+def test_an_opener_of_ones_own_is_seen(offence: str) -> None:
+    assert list(writes(offence, removes=True))

@@ -11,7 +11,7 @@ import pytest
 from tests.checkpoints import assert_is, files, prepared, save
 from utils.checkpoint import CheckpointError, CheckpointStore
 from utils.disk.manifest import HashingFile
-from utils.disk.written import LIST, SEGMENTS, WrittenList
+from utils.disk.written import LIST, SEGMENTS, WrittenFiles, WrittenList
 
 
 def test_names_are_there_before_and_until_nothing_is_left_of_them(tmp_path: Path) -> None:
@@ -115,3 +115,35 @@ def test_a_first_save_that_fails_does_not_speak_of_others(
         save(CheckpointStore(tmp_path), 1)
     assert "intact" not in str(caught.value)
     assert [path.name for path in files(tmp_path)] == [LIST]
+
+
+def test_files_of_one_kind_are_replaced_where_they_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "a_2").write_text("mine")
+    for contents in (["x", "y", "z"], ["new"]):
+        written = WrittenFiles(tmp_path, "list.json", r"a_\d")
+        names = [
+            name
+            for name, _ in zip(written.free(f"a_{number}" for number in range(9)), contents, strict=False)
+        ]
+        for name, content in zip(names, contents, strict=True):
+            written.draft(name).write_text(content)
+        written.publish(names)
+        found = {path.name: path.read_text() for path in tmp_path.glob("a_*")}
+        assert found == {"a_2": "mine", **dict(zip(names, contents, strict=True))}
+    # What was never published goes, and is forgotten.
+    written.draft("a_5").write_text("half")
+    written.tidy()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a_0", "a_2", "list.json"]
+    assert (tmp_path / "list.json").read_text() == '["a_0"]'
+
+
+def test_a_list_of_somebody_else_removes_nothing_elsewhere(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for path in (tmp_path / "thesis.tex", tmp_path / "a_1", folder / "config.yaml"):
+        path.write_text("mine")
+    (folder / "list.json").write_text('["../thesis.tex", "../a_1", "config.yaml", ".."]')
+    written = WrittenFiles(folder, "list.json", r"a_\d")
+    written.publish([])
+    written.tidy()
+    assert {path.name for path in files(tmp_path)} >= {"thesis.tex", "a_1", "config.yaml"}
