@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -86,6 +87,15 @@ def resident_bytes(pids: Iterable[int]) -> int:
         except psutil.NoSuchProcess:
             continue
     return total
+
+
+@cache
+def is_amd(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether the processor is AMD's; False where that is not known."""
+    if not cpuinfo.exists():  # not Linux
+        return "AMD" in platform.processor()
+    with open(cpuinfo, encoding="utf-8", errors="replace") as lines:
+        return any(line.startswith("vendor_id") and "AuthenticAMD" in line for line in lines)
 
 
 def describe() -> str:

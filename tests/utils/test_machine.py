@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from utils.machine import _left_in_groups, available_cores, available_memory, describe, resident_bytes
+from utils.machine import (
+    _left_in_groups,
+    available_cores,
+    available_memory,
+    describe,
+    is_amd,
+    resident_bytes,
+)
 
 
 def test_cores_are_those_this_process_may_use() -> None:
@@ -87,3 +94,12 @@ def test_the_limit_of_a_container_or_a_batch_job_counts(version: int, place: str
             (folder / name).write_text(text)
     assert list(_left_in_groups(member, tmp_path)) == [2500]
     assert list(_left_in_groups(tmp_path / "no groups here", tmp_path)) == []
+
+
+@pytest.mark.parametrize(("vendor", "found"), [("AuthenticAMD", True), ("GenuineIntel", False)])
+def test_the_maker_of_the_processor_is_read_where_linux_has_it(
+    vendor: str, found: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "cpuinfo"
+    file.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t: fpu\n")
+    assert is_amd(file) == found

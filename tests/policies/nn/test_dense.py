@@ -30,6 +30,18 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.fixture(params=[True, False], ids=["AMD", "Intel"])
+def amd(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setattr(module, "is_amd", lambda: request.param)
+    return request.param
+
+
+def test_onednn_serves_the_processors_that_it_is_faster_on(amd: bool) -> None:
+    x, weight, _ = layer((300,), 700)
+    assert module._pays(x, weight) == amd
+
+
+@pytest.mark.usefixtures("amd")
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("width", [3, 20, 700])
 @pytest.mark.parametrize("shape", [(2,), (5, 60), (300,)], ids=str)
@@ -54,6 +66,7 @@ def test_values_and_gradients_are_those_of_linear(
     )
 
 
+@pytest.mark.usefixtures("amd")
 def test_only_what_somebody_wants_is_differentiated() -> None:
     x, weight, bias = layer((300,), 4)
     (gradient,) = torch.autograd.grad(dense(x.detach(), weight, bias.detach()).sum(), weight)
