@@ -14,14 +14,13 @@ from omegaconf import DictConfig
 from configs.compose import Composer, checked
 from configs.help import help_text, recipes_text
 from configs.hydra_private import flag_parser
-from configs.launch import refuse_folder, run_folder_of
+from configs.launch import job_folders_of, refuse_folder, refuse_sweep_folder, run_folder_of
 from configs.runs import MAY_CHANGE, RecordedRun, continued, evaluated
 from configs.schema import GROUPS, list_text
 from configs.spellings import without_dashes
 from configs.validation import notes
 from envs.base import TaskFamily
 from policies.run.config import Config
-from utils.disk.own_files import check_run_folder
 from utils.options import OptionError
 
 # Flags of Hydra's own that need no config.
@@ -85,7 +84,6 @@ def read(words: Sequence[str]) -> CommandLine:
             return _continue(composer, modes, overrides, words)
 
         # Then new runs: one, or the jobs of a sweep.
-        _refuse_taken_jobs(overrides)
         if not _is_multirun(overrides, flags.multirun):
             return _single(
                 composer, overrides, words, shown=any(getattr(flags, name) for name in SHOWN_BY_HYDRA)
@@ -131,21 +129,22 @@ def _check_jobs(composer: Composer, overrides: list[Override]) -> tuple[str, ...
         jobs = iter([[override for override in overrides if not override.is_sweep_override()]])
     else:
         jobs = composer.jobs(overrides)
-    notes_of_jobs = [notes(composer.config(job), job) for job in jobs]
+    notes_of_jobs: list[list[str]] = []
+    seen: set[Path | None] = {None}
+    for number, job in enumerate(jobs):
+        composed = composer.dict_config(job)
+        config = checked(composed)[0]
+        notes_of_jobs.append(notes(config, job))
+        # Hydra writes into the folders of a sweep and of its jobs before a job can look at its own.
+        folder, own = job_folders_of(composed, number)
+        if folder is not None and folder not in seen:
+            refuse_sweep_folder(folder, allow_links=config.allow_links)
+        if own is not None:
+            refuse_folder(own, allow_links=config.allow_links)
+        seen.add(folder)
     if not notes_of_jobs:
         raise OptionError("There is nothing to run: an option of the sweep gives no values.")
     return tuple(note for note in notes_of_jobs[0] if all(note in others for others in notes_of_jobs))
-
-
-def _refuse_taken_jobs(overrides: Sequence[Override]) -> None:
-    """Refuse a sweep's folder in which jobs must not write: Hydra does so before they can look at theirs."""
-    given = {override.key_or_group: override.value() for override in overrides}
-    if "hydra.sweep.dir" not in given:  # its name is the time, so it is new
-        return
-    folder, allow_links = Path(str(given["hydra.sweep.dir"])), given.get("allow_links") is True
-    check_run_folder(folder, allow_links=allow_links)
-    for job in sorted(path for path in folder.glob("*") if path.is_dir()):
-        refuse_folder(job, allow_links=allow_links)
 
 
 def _is_multirun(overrides: Sequence[Override], flag: bool) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from configs.hydra_private import run_composed
@@ -19,11 +19,25 @@ from utils.run_lock import RunLock, RunLockError
 
 def run_folder_of(composed: DictConfig) -> Path | None:
     """The folder in which Hydra will run a composed config; None where only Hydra can tell."""
+    return _folder_named(composed, "hydra.run.dir")
+
+
+def job_folders_of(composed: DictConfig, number: int) -> tuple[Path | None, Path | None]:
+    """The folder of the sweep to which a job belongs, and its own; None where only Hydra can tell."""
+    with read_write(composed), open_dict(composed):
+        composed.hydra.job.num = number
+    folder = _folder_named(composed, "hydra.sweep.dir")
+    if folder is None:
+        return None, None
+    return folder, _folder_named(composed, "hydra.sweep.subdir", beside=folder)
+
+
+def _folder_named(composed: DictConfig, option: str, beside: Path = Path()) -> Path | None:
     try:
-        folder = OmegaConf.select(composed, "hydra.run.dir")
-    except OmegaConfBaseException:  # its name has a part that Hydra knows later
+        name = OmegaConf.select(composed, option)
+    except OmegaConfBaseException:  # it has a part that Hydra knows later
         return None
-    return Path(str(folder)).absolute()
+    return (beside / str(name)).absolute()
 
 
 def refuse_folder(folder: Path, *, allow_links: bool) -> None:
@@ -31,6 +45,13 @@ def refuse_folder(folder: Path, *, allow_links: bool) -> None:
     check_run_folder(folder, allow_links=allow_links)
     if CheckpointStore(folder / CHECKPOINTS).has_any:
         raise OptionError(holds_a_run(folder))
+
+
+def refuse_sweep_folder(folder: Path, *, allow_links: bool) -> None:
+    """Refuse a folder that a new sweep must not be written into: links in it or in its jobs, or a run."""
+    refuse_folder(folder, allow_links=allow_links)
+    for job in sorted(path for path in folder.glob("*") if path.is_dir()):
+        refuse_folder(job, allow_links=allow_links)
 
 
 def launch(composed: DictConfig, task: Callable[[Path, RunLock | None], Any]) -> None:

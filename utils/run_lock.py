@@ -25,7 +25,8 @@ class RunLockError(RuntimeError):
 class RunLock:
     """Holds `folder/.lock` until `release()`, or until this process dies in any way: it is never stale."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, option: str = "hydra.run.dir") -> None:
+        """`option` is the one that names another folder."""
         path = folder / ".lock"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -34,7 +35,7 @@ class RunLock:
         except OSError as error:
             raise RunLockError(
                 f"The run folder {folder} cannot be made or written ({error.strerror or error}): "
-                "take another one with hydra.run.dir=FOLDER."
+                f"take another one with {option}=FOLDER."
             ) from error
 
         # The kernel's lock of the open file: it goes with the process, so a crash leaves nothing to clean up.

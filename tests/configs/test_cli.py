@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -88,8 +89,37 @@ def test_a_resume_of_null_is_an_ordinary_run() -> None:
 @pytest.mark.parametrize(("option", "run"), [("hydra.run.dir", "."), ("hydra.sweep.dir", "0")])
 def test_hydra_is_not_let_into_the_folder_of_a_run(option: str, run: str, tmp_path: Path) -> None:
     word = f"{option}={tmp_path}"
+    words = [word] if option == "hydra.run.dir" else ["-m", word]
     folder = (tmp_path / run).resolve()
-    assert read([word]).words == (word,)
+    assert read(words).words == tuple(words)
     CheckpointStore(folder / CHECKPOINTS).save(1, tensors={}, facts={}, segments={})
     with pytest.raises(OptionError, match=rf"holds a run, .*: resume={folder}"):
-        read([word])
+        read(words)
+
+
+def a_config_with(folder: Path, sweep: str, job: str = "${hydra.job.num}") -> list[str]:
+    """The words that sweep with an experiment of one's own, which sets the folder."""
+    text = f"# @package _global_\nhydra:\n  sweep:\n    dir: '{sweep}'\n    subdir: '{job}'\n"
+    (folder / "experiment").mkdir(parents=True)
+    (folder / "experiment" / "own.yaml").write_text(text)
+    return ["-m", "--config-dir", str(folder), "experiment=own", "seed=0,1"]
+
+
+@pytest.mark.parametrize("job", ["${hydra.job.num}", "deep/${seed}"])
+def test_nor_into_the_job_folders_of_a_sweep_wherever_they_are_set(tmp_path: Path, job: str) -> None:
+    words = a_config_with(tmp_path / "configs", f"{tmp_path}/${{env.family}}", job)
+    sweep = tmp_path / "PointRobot"
+    second = sweep / job.replace("${hydra.job.num}", "1").replace("${seed}", "1")
+    assert read(words).words
+    CheckpointStore(second / CHECKPOINTS).save(1, tensors={}, facts={}, segments={})
+    with pytest.raises(OptionError, match=rf"holds a run, .*: resume={second}"):
+        read(words)
+    shutil.rmtree(second)
+    second.mkdir()
+    (second / ".hydra").symlink_to(tmp_path)
+    with pytest.raises(OptionError, match=r"\.hydra is a link"):
+        read(words)
+    (second / ".hydra").unlink()
+    (sweep / "multirun.yaml").symlink_to(tmp_path / "thesis.tex")
+    with pytest.raises(OptionError, match=r"multirun\.yaml is a link"):
+        read(words)

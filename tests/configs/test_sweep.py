@@ -3,15 +3,55 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from configs.sweep import ReportAtEnd, leave_loky
+from configs.sweep import FolderOfItsOwn, ReportAtEnd, leave_loky
+from main import main
 from tests.utils.report.made_runs import make_run
+from utils.run_lock import RunLock
 
 TABLES = [[[1.0]], [[2.0]], [[3.0]]]
+
+
+def sweep_in(folder: Path) -> DictConfig:
+    return OmegaConf.create({"hydra": {"sweep": {"dir": str(folder)}}, "allow_links": False})
+
+
+def test_of_two_sweeps_in_one_folder_the_second_is_refused_before_it_writes(tmp_path: Path) -> None:
+    first, second = FolderOfItsOwn(), FolderOfItsOwn()
+    first.on_multirun_start(sweep_in(tmp_path))
+    # The lock is not for the processes of jobs, to which launchers send the callbacks.
+    assert not vars(pickle.loads(pickle.dumps(first)))
+    with pytest.raises(SystemExit, match="is in use by process"):
+        second.on_multirun_start(sweep_in(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    first.on_multirun_end(sweep_in(tmp_path))
+    second.on_multirun_start(sweep_in(tmp_path))
+    second.on_multirun_end(sweep_in(tmp_path))
+
+
+def test_a_folder_that_a_sweep_must_not_write_into_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "links" / "0").mkdir(parents=True)
+    (tmp_path / "links" / "0" / "main.log").symlink_to(tmp_path / "file")
+    said = {"file/x": "another one with hydra.sweep.dir=FOLDER", "links": r"main\.log is a link"}
+    for folder, sentence in said.items():
+        with pytest.raises(SystemExit, match=sentence) as caught:
+            FolderOfItsOwn().on_multirun_start(sweep_in(tmp_path / folder))
+        assert "\n" not in str(caught.value)
+    RunLock(tmp_path / "links").release()  # who was refused keeps no lock
+
+
+def test_a_sweep_from_the_command_line_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["-m", "seed=0,1", f"hydra.sweep.dir={tmp_path}", "hydra/hydra_logging=none"]
+    monkeypatch.setattr("sys.argv", ["main.py", *words])
+    with RunLock(tmp_path), pytest.raises(SystemExit, match="is in use by process"):
+        main()
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"], "Hydra has written nothing"
 
 
 def test_the_report_of_a_sweep_stands_in_its_folder(
