@@ -197,7 +197,7 @@ class Learner:
         """Return (and success) by episode index on every task list: the means, and those of every task."""
         # The display may be refreshed, and the run stopped; the env steps are not those of the run.
         metrics = evaluate_agent(
-            self.eval_env, self.agent, self.tasks, self.config, self.device, lambda _: self.tick()
+            self.eval_env, self.parts.judged, self.tasks, self.config, self.device, lambda _: self.tick()
         )
         self.watch.lap("evaluate")
         return metrics
@@ -208,7 +208,7 @@ class Learner:
 
     def film(self) -> list[Path]:
         """Draw the films that the config asks for; the files."""
-        return film(self.context, self.agent, self.backend.backend, self.tick)
+        return film(self.context, self.parts.judged, self.backend.backend, self.tick)
 
     # -- training --------------------------------------------------------------------------------------------
 

@@ -41,6 +41,7 @@ from policies.algorithms.base import Algorithm, optimizer_groups
 from policies.algorithms.off_policy_config import ActorCriticConfig, sampling_needs, sampling_problems
 from policies.algorithms.step_sizes import StepSizes
 from policies.algorithms.transitions import HeadOnRows, Transitions, transitions_of
+from policies.nn.averaging import follow
 from utils.parallel import run_both
 
 
@@ -58,7 +59,7 @@ class OffPolicy(Algorithm):
     def __init__(self, config: Any, agent: Agent, *, seed: int) -> None:
         self.config = config
         self.agent = agent
-        # Target networks (Mnih et al. 2015) start as copies, and `_update_targets` moves them afterwards.
+        # Target networks (Mnih et al. 2015) start as copies, and `follow` moves them afterwards.
         self._online = nn.ModuleList([agent.critic, agent.actor] if self.target_policy else [agent.critic])
         self._targets = deepcopy(self._online).requires_grad_(False)
         # The policy's losses read the critic through this view.
@@ -184,7 +185,7 @@ class OffPolicy(Algorithm):
 
         # 5. Targets follow; a target policy and its critic only when the policy has learned (TD3).
         if policy_learns or not self.target_policy:
-            _update_targets(self._targets, self._online, self.config.tau)
+            follow(self._targets, self._online, self.config.tau)
         self.updates += 1
 
         # 6. Metrics. While the policy rests, its last ones are repeated, so that every update has all names.
@@ -299,16 +300,6 @@ class OffPolicy(Algorithm):
         self.generator.set_state(state["generator"].cpu())
         self.updates = state["updates"]
         self.policy_metrics = {name: value.to(self.device) for name, value in state["policy_metrics"].items()}
-
-
-@torch.no_grad()
-def _update_targets(targets: nn.Module, online: nn.Module, tau: float) -> None:
-    """Move each target a part `tau` of the way to its online network."""
-    # Polyak averaging of parameters; buffers are no averages of anything, and are copied.
-    for target, parameter in zip(targets.parameters(), online.parameters(), strict=True):
-        target.lerp_(parameter, tau)
-    for target, buffer in zip(targets.buffers(), online.buffers(), strict=True):
-        target.copy_(buffer)
 
 
 def _frozen_view(head: nn.Module) -> nn.Module:

@@ -69,7 +69,7 @@ class AgentRecord:
         # The spaces are those that the family reports.
         options = dict(config["env"])
         family = make_family(options.pop("family"), **options)
-        parameters = _acting(checkpoint.tensors["algorithm"]["agent"])
+        parameters = _acting(checkpoint.tensors.get("judged") or checkpoint.tensors["algorithm"]["agent"])
         return cls(family.spec, config, parameters, checkpoint.step)
 
     @classmethod

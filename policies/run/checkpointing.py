@@ -90,6 +90,7 @@ class RunCheckpoints:
                     "algorithm": self._parts.algorithm.state_dict(),
                     "loss_sums": dict(self._progress.loss_sums),
                     "acting": self._progress.acting_agent,
+                    "judged": self._parts.judged.state_dict() if self._parts.averages else {},
                 },
                 facts=facts | own_facts,
                 segments={_name(*segment): partial(buffer.export, *segment) for segment in segments},
@@ -115,7 +116,7 @@ class RunCheckpoints:
         try:
             self._best.save(
                 counters.env_steps,
-                tensors={"agent": self._parts.agent.state_dict()},
+                tensors={"agent": self._parts.judged.state_dict()},
                 facts={"counters": asdict(kept)},
             )
         except CheckpointError as error:
@@ -178,7 +179,8 @@ class RunCheckpoints:
     def _take(self, checkpoint: Checkpoint, facts: RunFacts) -> None:
         tensors, progress = checkpoint.tensors, self._progress
         if self._agent_only:
-            self._parts.agent.load_state_dict(tensors["algorithm"]["agent"])
+            # What is evaluated is the mean of the weights, where the run takes one.
+            self._parts.agent.load_state_dict(tensors.get("judged") or tensors["algorithm"]["agent"])
             progress.counters = facts.counters
             return
 
@@ -197,6 +199,8 @@ class RunCheckpoints:
         if checkpoint.lost:
             self._tell_of(checkpoint.lost)
         self._parts.algorithm.load_state_dict(tensors["algorithm"])
+        if self._parts.averages:
+            self._parts.judged.load_state_dict(tensors["judged"])
         self._sampling.bit_generator.state = facts.sampling
         progress.counters = facts.counters
         progress.loss_sums, progress.acting_agent = tensors["loss_sums"], tensors.get("acting", {})

@@ -135,6 +135,9 @@ class EvaluationConfig:
     )
     trials_per_task: int = option(1, "trials of every task of a list", low=1)
     stochastic: bool = option(False, "evaluate with sampled actions too")
+    averaging: float = option(
+        0.0, "evaluate a running mean of the weights, of which an update keeps this part", low=0, high=0.9999
+    )
     tasks: str | None = option(
         None, "with evaluate=: a JSON file of tasks to play instead of the lists of the seed"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -82,6 +83,13 @@ class LearningParts:
     agent: Agent
     algorithm: Algorithm
     buffer: Replay
+    # The agent that is evaluated: the agent itself, or a running mean of its weights.
+    judged: Agent
+
+    @property
+    def averages(self) -> bool:
+        """Whether another agent is evaluated than the one that acts and learns."""
+        return self.judged is not self.agent
 
     @classmethod
     def build(cls, context: RunContext, *, learns: bool) -> LearningParts:
@@ -105,7 +113,14 @@ class LearningParts:
             shape["capacity_trials"] = 1
         device_copied = learns and copies_to_device(config, context.sizes, device)
         buffer_kind = RolloutBuffer if context.needs.on_policy else Replay
-        return cls(agent, algorithm, buffer_kind(**shape, device=device, device_copied=device_copied))
+        buffer = buffer_kind(**shape, device=device, device_copied=device_copied)
+
+        # The mean of the weights starts as they do. Where a run is only evaluated, its checkpoint puts the
+        # mean into their place.
+        judged = agent
+        if learns and config.evaluation.averaging > 0:
+            judged = deepcopy(agent).requires_grad_(False)
+        return cls(agent, algorithm, buffer, judged)
 
 
 class RunEnvironments:

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from policies.algorithms.base import add_metrics
+from policies.nn.averaging import follow
 from policies.run.context import LearningParts, RunContext
 from policies.run.nan_guard import NanGuard
 from policies.run.progress import RunProgress
@@ -43,7 +44,11 @@ class Updater:
         if needs.on_policy:
             parts.agent.update_normaliser(batch, self._context.config.algorithm.discount)
 
-        # 4. Losses are checked one update late, so that no device waits for the check.
+        # 4. The agent that is evaluated may be a running mean of the weights.
+        if parts.averages:
+            follow(parts.judged, parts.agent, 1.0 - self._context.config.evaluation.averaging)
+
+        # 5. Losses are checked one update late, so that no device waits for the check.
         self._guard.watch(counters.updates, batch, metrics)
         watch.lap("update")
         counters.updates += 1

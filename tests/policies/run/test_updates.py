@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -52,3 +54,41 @@ def test_sums_begin_with_the_first_update_that_has_a_metric() -> None:
     add_metrics(sums, {"a": torch.tensor(1.0)})
     add_metrics(sums, {"a": torch.tensor(2.0), "b": torch.tensor(5.0)})
     assert {name: float(value) for name, value in sums.items()} == {"a": 3.0, "b": 5.0}
+
+
+def test_a_running_mean_of_the_weights_follows_every_update_and_is_what_is_evaluated(tmp_path: Path) -> None:
+    config = tiny_config(evaluation={"averaging": 0.75})
+    with Learner(config, tmp_path) as learner:
+        learner.collect_wave(4)
+        name, mean = "critic.head.nets.0.layers.0.weight", None
+        for _ in range(3):
+            before = learner.agent.state_dict()[name].clone() if mean is None else mean
+            learner.update()
+            mean = 0.75 * before + 0.25 * learner.agent.state_dict()[name]
+        assert mean is not None
+        torch.testing.assert_close(learner.parts.judged.state_dict()[name], mean)
+
+        # It is evaluated, and the agent that acts is another one.
+        judged = learner.evaluate()
+        learner.agent.load_state_dict(learner.parts.judged.state_dict())
+        assert learner.evaluate() == judged
+        learner.update()
+        learner.save()
+        judged, own = (digest(agent.state_dict()) for agent in (learner.parts.judged, learner.agent))
+        assert judged != own
+
+    # A resume goes on with both; what is only evaluated is the mean.
+    with Learner(config, tmp_path) as learner:
+        learner.load()
+        assert [digest(agent.state_dict()) for agent in (learner.parts.judged, learner.agent)] == [
+            judged,
+            own,
+        ]
+    with Learner(config, tmp_path, learns=False) as learner:
+        learner.load()
+        assert digest(learner.agent.state_dict()) == judged
+
+
+def test_without_averaging_the_agent_itself_is_evaluated() -> None:
+    with Learner(tiny_config()) as learner:
+        assert learner.parts.judged is learner.agent
