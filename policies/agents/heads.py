@@ -131,6 +131,14 @@ class GaussianHead(Head):
         (mean,) = self.outputs(features)
         return Gaussian(mean, self.log_std)
 
+    @torch.no_grad()
+    def keep_above(self, deviation: float) -> None:
+        """Raise the deviation to this one where it is lower."""
+        # The parameter itself is raised: were it clamped where it is read, it would get no gradient below the
+        # floor, and never come back.
+        if deviation > 0:
+            self.log_std.clamp_(min=log(deviation))
+
 
 class ValueHead(Head):
     """One estimate of V(h, s)."""

@@ -96,14 +96,22 @@ def sum_gradients(
     return summed, metrics
 
 
-def clip_norm(gradients: Sequence[Tensor], most: float | None) -> Tensor:
-    """Scale gradients in place so that their norm together is at most this; returns the norm before."""
-    norm = nn.utils.get_total_norm(gradients)
+def set_clipped(
+    parameters: Sequence[Tensor], gradients: Sequence[Sequence[Tensor]], most: float | None
+) -> list[Tensor]:
+    """Set each parameter's gradient to the sum over [loss][parameter], each loss clipped to a norm by itself.
+
+    Returns the norms of the losses before, each over all parameters together.
+    """
+    norms = [nn.utils.get_total_norm(own) for own in gradients]
     if most is not None:
-        scale = torch.clamp(most / (norm + 1e-6), max=1.0)
-        for gradient in gradients:
-            gradient.mul_(scale)
-    return norm
+        for norm, own in zip(norms, gradients, strict=True):
+            scale = torch.clamp(most / (norm + 1e-6), max=1.0)
+            for gradient in own:
+                gradient.mul_(scale)
+    for parameter, *parts in zip(parameters, *gradients, strict=True):
+        parameter.grad = sum(parts[1:], parts[0])
+    return norms
 
 
 # -- what the policy computes before its update, and windows -------------------------------------------------

@@ -36,9 +36,9 @@ from torch.nn.functional import mse_loss
 
 from buffers.base import Batch, Needs
 from policies.agents.agent import Agent, Network
-from policies.agents.base import AgentConfig, Arch, Conditioning, Features, select_rows
+from policies.agents.base import AgentConfig, Arch, Features, select_rows
 from policies.algorithms.base import Algorithm, optimizer_groups
-from policies.algorithms.off_policy_config import ActorCriticConfig, sampling_needs, sampling_problems
+from policies.algorithms.off_policy_config import ActorCriticConfig, option_problems, sampling_needs
 from policies.algorithms.step_sizes import StepSizes
 from policies.algorithms.transitions import HeadOnRows, Transitions, transitions_of
 from policies.nn.averaging import follow
@@ -96,12 +96,7 @@ class OffPolicy(Algorithm):
     @classmethod
     def problems(cls, config: Any, agent: AgentConfig) -> Iterator[str]:
         """One sentence for each option of ensembles and windows that cannot work with the others."""
-        yield from sampling_problems(config, agent)
-        if config.critic_layer_norm and agent.conditioning is not Conditioning.concatenate:
-            yield (
-                f"algorithm.critic_layer_norm is for plain layers, and agent.conditioning="
-                f"{agent.conditioning.name} has others: use one of the two."
-            )
+        yield from option_problems(config, agent)
         if config.critics_in_target > config.critics:
             yield (
                 f"algorithm.critics_in_target={config.critics_in_target} is more than "

@@ -9,7 +9,7 @@ from math import gcd
 from typing import Any
 
 from buffers.base import Needs, Sample
-from policies.agents.base import WITH_MEMORY, WITHOUT_MEMORY, AgentConfig, Arch
+from policies.agents.base import WITH_MEMORY, WITHOUT_MEMORY, AgentConfig, Arch, Conditioning
 from policies.algorithms.base import AlgorithmConfig
 from utils.options import OnlyIf, option
 
@@ -100,8 +100,13 @@ def sampling_needs(config: OffPolicyConfig, arch: Arch) -> Needs:
     )
 
 
-def sampling_problems(config: OffPolicyConfig, agent: AgentConfig) -> Iterator[str]:
-    """One sentence for each option of windows that cannot work with the others, or with the agent's."""
+def option_problems(config: OffPolicyConfig, agent: AgentConfig) -> Iterator[str]:
+    """One sentence for each option of critics or windows that cannot work with others, or the agent's."""
+    if config.critic_layer_norm and agent.conditioning is not Conditioning.concatenate:
+        yield (
+            f"algorithm.critic_layer_norm is for plain layers, and agent.conditioning="
+            f"{agent.conditioning.name} has others: use one of the two."
+        )
     if agent.arch is Arch.Markov:
         return  # reads single transitions, whatever these options are
     if config.burn_in and not config.window:

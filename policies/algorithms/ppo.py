@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import log
 from typing import Any
 
 import torch
@@ -48,10 +47,10 @@ from policies.algorithms.base import (
     optimizer_groups,
 )
 from policies.algorithms.minibatches import (
-    clip_norm,
     cut_into_windows,
     gains_from_parts,
     outputs_before_update,
+    set_clipped,
     shuffled_minibatches,
     split_columns,
     sum_gradients,
@@ -214,15 +213,7 @@ class PPO(Algorithm):
             self.step_sizes[0].follow(metrics["approx_kl"].item(), config.desired_kl)
             metrics["learning_rate_scale"] = sums["approx_kl"].new_tensor(self.step_sizes[0].pace)
 
-        # 4. What part of the variance of R the values explained before the update: 1 all of it, 0 none.
-        target, error = (batch.extras[name][batch.trains] for name in ("target", "error"))
-        unexplained = error.var(correction=0) / target.var(correction=0).clamp(min=1e-8)
-        metrics["explained_variance"] = 1.0 - unexplained
-        mean_value = (target - error).mean()
-        if self.value_scale is not None:
-            mean_value = self.value_scale.to_returns(mean_value)
-        metrics["value"] = mean_value
-        return metrics
+        return metrics | _value_metrics(batch, self.value_scale)
 
     @torch.no_grad()
     def _with_targets(self, batch: Batch) -> Batch:
@@ -278,26 +269,18 @@ class PPO(Algorithm):
             lambda part: self._losses(batch.columns(part[0]), total, part[1]), seeded, self.parameters
         )
 
-        # Each loss has a clip of its own, over all parameters together: a large gradient of the task
-        # inference must not take the room from the policy's. What is reported are the norms before.
-        names = ("grad_norm", "inference_grad_norm")
-        for name, own in zip(names, gradients, strict=False):
-            metrics[name] = clip_norm(own, self.config.max_grad_norm)
-        for parameter, *parts_of in zip(self.parameters, *gradients, strict=True):
-            parameter.grad = sum(parts_of[1:], parts_of[0])
+        # Each loss has a clip of its own: a large gradient of the task inference must not take the room from
+        # the policy's.
+        norms = set_clipped(self.parameters, gradients, self.config.max_grad_norm)
+        metrics |= dict(zip(("grad_norm", "inference_grad_norm"), norms, strict=False))
         self.optimizer.step()
 
-        # The parameter itself is kept above the floor: were it clamped where it is read, it would get no
-        # gradient below the floor, and never come back.
-        if isinstance(self.agent.actor.head, GaussianHead) and self.config.min_std > 0:
-            self.agent.actor.head.log_std.data.clamp_(min=log(self.config.min_std))
+        if isinstance(self.agent.actor.head, GaussianHead):
+            self.agent.actor.head.keep_above(self.config.min_std)
         return metrics
 
     def _losses(self, batch: Batch, total: Tensor, seed: int = 0) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """The share of these rows in the mean losses over `total` rows that train, and metrics.
-
-        The loss of policy and values comes first, then that of the task inference, where there is one.
-        """
+        """Shares in the mean losses over `total` rows: policy and values, then any inference; metrics."""
         config, old, weight = self.config, batch.extras, batch.trains / total
 
         def mean(values: Tensor) -> Tensor:
@@ -371,3 +354,14 @@ class PPO(Algorithm):
         self.step_sizes[0].pace = state["pace"]
         if self.value_scale is not None:
             vars(self.value_scale).update(state["scale"])
+
+
+def _value_metrics(batch: Batch, scale: ValueScale | None) -> dict[str, Tensor]:
+    """What the values were before the update, and what part of the variance of R they explained."""
+    target, error = (batch.extras[name][batch.trains] for name in ("target", "error"))
+    # 1: all of it, 0: none.
+    unexplained = error.var(correction=0) / target.var(correction=0).clamp(min=1e-8)
+    value = (target - error).mean()
+    if scale is not None:
+        value = scale.to_returns(value)
+    return {"explained_variance": 1.0 - unexplained, "value": value}
