@@ -17,6 +17,7 @@ from policies.algorithms.base import add_metrics
 from policies.collection.collector import LocalCollector, account_for
 from policies.collection.wave import WaveResult
 from policies.evaluation import evaluate_agent
+from policies.evaluation.levels import levels_of
 from policies.evaluation.outcome import assess
 from policies.evaluation.table import curves_of
 from policies.run.checkpointing import RunCheckpoints
@@ -227,7 +228,7 @@ class Learner:
             record.open(self.agent, self.backend.reason)
             self.training_loop().run()
             self.save(last=True)
-            record.finish(stopped=self.stop_signal is not None)
+            record.finish(levels_of(self), stopped=self.stop_signal is not None)
             if self.run_dir is not None:
                 record.show_films(self.film())  # last, since it may take a while
         return record.final_return

@@ -1,4 +1,4 @@
-"""Actors choose the actions of a wave: by an agent, at random, or at random while a memory reads along.
+"""Actors choose the actions of a wave: by an agent, an oracle, at random, or so while a memory reads along.
 
 An `Actor` is shared by all groups of slots. For each group it makes a `GroupActor`, which acts on all slots
 of the group in one batch and has their hidden state.
@@ -17,7 +17,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
-from envs.base import ActionSpace, map_obs, uniform_actions
+from envs.base import ActionSpace, Rows, TaskFamily, map_obs, uniform_actions
 from envs.interop.spaces import MASK_KEY, allowed_choices
 from envs.parallel_env_manager import ParallelEnvManager, SlotGroup
 from policies.agents.agent import Agent
@@ -172,6 +172,41 @@ class _RandomGroupActor(GroupActor):
         if isinstance(self._space, spaces.Discrete):
             return choices + self._space.start
         return choices
+
+
+class OracleError(RuntimeError):
+    """The oracle of a family failed; the text is one sentence for the user."""
+
+
+@dataclass(frozen=True)
+class OracleActor:
+    """The scripted policy of a family, which is given the task."""
+
+    family: TaskFamily
+
+    def for_group(self, manager: ParallelEnvManager, group: SlotGroup) -> GroupActor:
+        # What the family itself wrote: neither the task nor the flag, which the manager adds for an agent.
+        return _OracleGroupActor(self.family, manager.layout.part(group.rows, 0, group.size))
+
+    def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[Any]:
+        return np.zeros((num_rows, 0))
+
+
+class _OracleGroupActor(GroupActor):
+    def __init__(self, family: TaskFamily, live: Rows) -> None:
+        self._family, self._live = family, live
+
+    def act(self, noise: NDArray[Any]) -> NDArray[Any]:
+        live, actions = self._live, np.zeros_like(self._live.prev_action)
+        # An idle slot has rows of no task, which a script need not understand.
+        at = np.flatnonzero(live.valid)
+        obs = map_obs(lambda part: part[at], live.obs)
+        try:
+            actions[at] = self._family.oracle_action(obs, live.task[at], live.info[at])
+        except Exception as error:  # code of a family's author: it may raise anything
+            name = type(self._family).__name__
+            raise OracleError(f"{name}.oracle_action failed: {type(error).__name__}: {error}.") from error
+        return actions
 
 
 @dataclass(frozen=True)

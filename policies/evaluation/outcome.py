@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from envs.base import EnvSpec
-from policies.evaluation.table import evaluation_table, runs_table
+from policies.evaluation.levels import EvaluatedRun, levels_of
+from policies.evaluation.table import Levels, evaluation_table, runs_table
 from policies.evaluation.training import Difference
-from policies.run.context import RunContext
 from policies.run.progress import Counters
 from utils.disk.own_files import replace_file
 
@@ -31,13 +31,15 @@ class Outcome:
 
     # `eval/<list>/...`, as in a line of metrics.
     metrics: Mapping[str, Any]
-    # The family that was played, with the scores to compare with, where they are known.
+    # The family that was played.
     spec: EnvSpec
     # Which checkpoint was evaluated, and how far the run was then.
     checkpoint: str
     counters: Counters
     # What differs from training, by option.
     differs: Mapping[str, Difference]
+    # What to compare the returns with.
+    levels: Levels
 
     @property
     def moment(self) -> str:
@@ -51,7 +53,7 @@ class Outcome:
         lines = [f"the {self.checkpoint} checkpoint: {steps}, {updates}"]
         if self.differs:
             lines.append(f"{NOT_AS_TRAINED}: {self.differences()}")
-        return "\n".join([*lines, evaluation_table(self.metrics, self.spec)])
+        return "\n".join([*lines, evaluation_table(self.metrics, self.spec, self.levels)])
 
     def differences(self) -> str:
         """What differs from training, as words of a command line."""
@@ -69,6 +71,8 @@ class Outcome:
             "differs_from_training": dict(self.differs),
             **self.metrics,
         }
+        if self.levels.measured:
+            facts["measured"] = self.levels.measured
         # One metric a line, however many tasks it lists.
         lines = [f" {json.dumps(name)}: {json.dumps(_json_of(value))}" for name, value in facts.items()]
         try:
@@ -77,10 +81,8 @@ class Outcome:
             _log.warning("The evaluation is shown here only: %s.", error)
 
 
-class Evaluated(Protocol):
+class Evaluated(EvaluatedRun, Protocol):
     """The run that is evaluated: the Learner offers this."""
-
-    context: RunContext
 
     @property
     def counters(self) -> Counters: ...
@@ -94,7 +96,7 @@ def assess(run: Evaluated) -> Outcome:
     config, training = context.config, context.training
     differs = {} if training is None else training.differences(config)
     which = config.evaluation.checkpoint.value
-    outcome = Outcome(metrics, context.family.spec, which, run.counters, differs)
+    outcome = Outcome(metrics, context.family.spec, which, run.counters, differs, levels_of(run))
     if context.run_dir is not None:
         outcome.write(context.run_dir)
     return outcome

@@ -16,6 +16,7 @@ from policies.agents.agent import Agent
 from policies.collection.actors import Actor, AgentActor
 from policies.collection.wave import WavePlan, WaveResult, run_wave
 from policies.evaluation.lists import TaskLists
+from policies.evaluation.table import STOCHASTIC
 from policies.run.config import Config
 from policies.run.progress import by_episode
 from utils.seeding import Phase
@@ -38,7 +39,7 @@ def evaluate_agent(
     """
     metrics: dict[str, Any] = {}
     # The agent acts without noise, and once more with it where the config asks for that.
-    for suffix in ("", "_stochastic")[: 1 + config.evaluation.stochastic]:
+    for suffix in ("", STOCHASTIC)[: 1 + config.evaluation.stochastic]:
         actor = AgentActor(agent, device, deterministic=not suffix)
         for name, listed in tasks.evaluation.items():
             times = config.evaluation.trials_per_task

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,30 @@ from utils.statistics import FEWEST, Interval, iqm_interval
 MOST_COLUMNS = 8
 # So many tasks are named as the worst of a list.
 WORST = 3
+
+# The end of the name of a list that was played with sampled actions.
+STOCHASTIC = "_stochastic"
+# What a return can be compared with.
+ORACLE, RANDOM = POLICIES = ("oracle", "random")
+_SHOWN_AS = {ORACLE: "oracle (given the task)", RANDOM: "random actions"}
+
+
+@dataclass(frozen=True)
+class Levels:
+    """What an oracle and random actions return, as far as it is known."""
+
+    # Recorded with the family for its settings, as numbers for one episode of any test task.
+    recorded: Reference | None = None
+    # Or measured on the lists of this run: {list: {policy: [k] the mean return of every episode}}.
+    measured: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+
+    def of_list(self, name: str) -> dict[str, float]:
+        """One number for each policy on a list, by what to call it in a picture."""
+        if self.recorded is not None:
+            found = {ORACLE: self.recorded.oracle, RANDOM: self.recorded.random}
+            return {policy: score for policy, score in found.items() if score is not None}
+        # An oracle needs no trial to adapt, so its episodes differ by chance alone.
+        return {f"{policy}, measured": fmean(of) for policy, of in self.measured.get(name, {}).items()}
 
 
 def curves_of(metrics: Mapping[str, Any]) -> dict[str, list[float]]:
@@ -35,10 +61,11 @@ def task_returns(metrics: Mapping[str, Any], name: str) -> NDArray[np.float64]:
     return np.array([[math.nan if value is None else value for value in row] for row in returns], float)
 
 
-def evaluation_table(metrics: Mapping[str, Any], spec: EnvSpec) -> str:
+def evaluation_table(metrics: Mapping[str, Any], spec: EnvSpec, levels: Levels) -> str:
     """The return of every list by episode index, with its spread over tasks, and success where known.
 
-    The returns of an oracle and of random actions stand beside them where they are known.
+    Below it stand the returns of an oracle and of random actions: those measured on the list, or those
+    recorded for all.
     """
     curves = curves_of(metrics)
     episodes = max(len(values) for values in curves.values())
@@ -52,7 +79,11 @@ def evaluation_table(metrics: Mapping[str, Any], spec: EnvSpec) -> str:
     for name, values in curves.items():
         lines.append(line(name, values))
         lines += [line(f"  {what}", spread) for what, spread in _spread(task_returns(metrics, name))]
-    lines += [line(name, [score] * episodes) for name, score in _levels(spec.reference)]
+        for policy, returns in levels.measured.get(name.removesuffix(STOCHASTIC), {}).items():
+            lines.append(line(f"  {policy}, measured", returns))
+    if levels.recorded is not None:
+        recorded = levels.of_list("").items()
+        lines += [line(_SHOWN_AS[policy], [score] * episodes) for policy, score in recorded]
     if spec.success is not None:
         lines.append("success by episode")
         for name, values in curves.items():
@@ -110,14 +141,6 @@ def _interval_of(returns: NDArray[np.float64]) -> Interval:
     if not np.isfinite(returns).all():
         return Interval(math.nan)
     return iqm_interval(returns)
-
-
-def _levels(reference: Reference | None) -> list[tuple[str, float]]:
-    """The levels to compare with, as far as they are known."""
-    if reference is None:
-        return []
-    levels = {"oracle (given the task)": reference.oracle, "random actions": reference.random}
-    return [(name, score) for name, score in levels.items() if score is not None]
 
 
 def _worst(name: str, returns: NDArray[np.float64]) -> str:

@@ -11,7 +11,7 @@ from buffers.base import Needs
 from buffers.replay import Replay
 from buffers.rollout import RolloutBuffer
 from envs.backends.base import BackendConfig
-from envs.base import TaskFamily
+from envs.base import Reference, TaskFamily
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.agent import Agent
 from policies.agents.base import AgentSpec
@@ -42,6 +42,12 @@ class RunContext:
     run_dir: Path | None
     # What the folder of a run that is evaluated records of its training; None: nothing, or the run learns.
     training: RecordedTraining | None = None
+
+    @property
+    def reference(self) -> Reference | None:
+        """The recorded returns to compare with; None where tasks are played that nobody recorded them for."""
+        chosen = self.training is not None and self.config.evaluation.tasks is not None
+        return None if chosen else self.family.spec.reference
 
     @classmethod
     def of(

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from envs.backends.base import withheld_sentence
-from policies.evaluation.table import curves_of, evaluation_table
+from policies.evaluation.table import Levels, curves_of, evaluation_table
 from policies.run.config import TASKS, Config, plain, save
 from policies.run.context import RunContext, RunEnvironments
 from policies.run.forecast import forecast
@@ -73,7 +73,7 @@ class RunRecord:
         self._wandb: WandbRun | None = None
         self._given_lock, self._lock = lock, None
         self._evaluation: dict[str, list[float]] = {}
-        self._table = ""
+        self._evaluated: dict[str, Any] = {}
         # Env steps and updates that the run had when this process took it over.
         self._begun_at = (progress.counters.env_steps, progress.counters.updates)
         self.final_return = float("nan")
@@ -192,8 +192,7 @@ class RunRecord:
         # An evaluation changes what the display and the end of the run show.
         evaluated = curves_of(metrics)
         if evaluated:
-            spec = self._context.family.spec
-            self._evaluation, self._table = evaluated, evaluation_table(metrics, spec)
+            self._evaluation, self._evaluated = evaluated, metrics
             self.final_return = evaluated[self._context.tasks.test][-1]
 
         # The line itself: metrics that repeat exactly, and then those that do not.
@@ -217,8 +216,11 @@ class RunRecord:
 
     # -- at the end ------------------------------------------------------------------------------------------
 
-    def finish(self, *, stopped: bool) -> None:
-        """Draw the picture, and show where everything is; `stopped` says that a signal ended the run."""
+    def finish(self, levels: Levels, *, stopped: bool) -> None:
+        """Draw the picture, and show where everything is; `stopped` says that a signal ended the run.
+
+        `levels` are what the returns are compared with.
+        """
         self._console.update(self._display())  # the last line that is shown is where the run ended
         if self._profile is not None:
             self._profile.disable()
@@ -235,9 +237,9 @@ class RunRecord:
         # The last evaluation, the picture, and the places of all that was written.
         if self._wandb is not None:
             self._wandb.summary({f"final/{name}": values for name, values in self._evaluation.items()})
-        if self._table:
-            self._console.message(self._table)
-        self._console.message("\n".join(self._places(self._folder)))
+        if self._evaluated:
+            self._console.message(evaluation_table(self._evaluated, self._context.family.spec, levels))
+        self._console.message("\n".join(self._places(self._folder, levels)))
 
     def show_films(self, films: Sequence[Path]) -> None:
         """Show where the films are."""
@@ -257,10 +259,10 @@ class RunRecord:
             f"took {counters.env_steps:,} env steps"
         )
 
-    def _places(self, folder: Path) -> list[str]:
+    def _places(self, folder: Path, levels: Levels) -> list[str]:
         """Lines that say where the parts of the run are, and with which commands to go on."""
         lines: list[str] = []
-        if draw_curves(self._context, folder):
+        if draw_curves(self._context, folder, levels):
             lines.append(f"picture      {folder / PICTURE}")
         lines += [f"metrics      {folder / METRICS}", f"checkpoints  {folder / 'checkpoints'}"]
         if self._wandb is not None and self._wandb.place:
@@ -328,10 +330,9 @@ def withheld_note(config: Config, environments: RunEnvironments) -> str:
     return withheld_sentence(names, MOST_NAMES) if names and environments.training.pids else ""
 
 
-def draw_curves(context: RunContext, folder: Path) -> bool:
+def draw_curves(context: RunContext, folder: Path, levels: Levels) -> bool:
     """Draw return by episode index over training, from the metrics; False where nothing was evaluated."""
     # The file is the truth: a resumed run draws the lines of the processes before it, too.
-    spec = context.family.spec
     name = context.tasks.test
     lines = read_metrics(folder / METRICS)
     points = [(line[STEP_KEY], curve) for line in lines if (curve := curves_of(line).get(name))]
@@ -340,9 +341,8 @@ def draw_curves(context: RunContext, folder: Path) -> bool:
     draw_adaptation(
         folder / PICTURE,
         curves={name.replace("_", "-"): ([step for step, _ in points], [curve for _, curve in points])},
-        oracle=spec.reference and spec.reference.oracle,
-        random=spec.reference and spec.reference.random,
-        title=f"{spec.name}: {context.config.agent.arch.name} agent",
+        levels=levels.of_list(name),
+        title=f"{context.family.spec.name}: {context.config.agent.arch.name} agent",
     )
     return True
 

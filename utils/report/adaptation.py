@@ -23,20 +23,19 @@ def draw_adaptation(
     path: Path,
     *,
     curves: Mapping[str, Curve],
-    oracle: float | None = None,
-    random: float | None = None,
+    levels: Mapping[str, float] | None = None,
     title: str = "",
 ) -> None:
     """Draw the return of episodes 1..k over training, one panel for each name in `curves`.
 
-    A curve is (env steps, [evaluation][episode] returns); `oracle` and `random` are dashed levels.
+    A curve is (env steps, [evaluation][episode] returns); `levels` are dashed lines with their names.
     """
-    figure = _figure(curves, {"oracle": oracle, "random": random}, title)
+    figure = _figure(curves, levels or {}, title)
     with replacing(path) as file:  # a viewer that has the picture open never sees half of one
         figure.savefig(file, format="png")
 
 
-def _figure(curves: Mapping[str, Curve], levels: Mapping[str, float | None], title: str) -> Figure:
+def _figure(curves: Mapping[str, Curve], levels: Mapping[str, float], title: str) -> Figure:
     # Imported here, since it takes half a second, and a run should not start with that.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -71,13 +70,13 @@ def _draw_panel(
     panel: Axes,
     env_steps: Sequence[int],
     returns: Sequence[Sequence[float]],
-    levels: Mapping[str, float | None],
+    levels: Mapping[str, float],
 ) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     # The levels of the oracle and of chance, behind everything else.
     for level in levels.values():
-        if level is not None and math.isfinite(level):
+        if math.isfinite(level):
             panel.axhline(level, color=_QUIET, linewidth=1, linestyle=(0, (5, 4)), zorder=1)
     episodes = max(len(row) for row in returns)
 
@@ -107,11 +106,11 @@ def _draw_panel(
     panel.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
 
 
-def _label_ends(panel: Axes, returns: Sequence[Sequence[float]], levels: Mapping[str, float | None]) -> None:
+def _label_ends(panel: Axes, returns: Sequence[Sequence[float]], levels: Mapping[str, float]) -> None:
     """Names at the ends of the lines instead of a legend; of many episodes only the first and the last."""
     episodes = max(len(row) for row in returns)
     labels: list[tuple[float, str, str | tuple[float, ...]]] = [
-        (level, name, _QUIET) for name, level in levels.items() if level is not None
+        (level, name, _QUIET) for name, level in levels.items()
     ]
     for episode in range(episodes):
         finite = [value for value in _column(returns, episode) if math.isfinite(value)]

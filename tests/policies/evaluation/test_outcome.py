@@ -11,8 +11,10 @@ import pytest
 
 from envs.meta.make_env import make_family
 from policies.evaluation.outcome import Outcome, side_by_side
+from policies.evaluation.table import Levels
 from policies.run.progress import Counters
 
+MEASURED = {"train": {"random": [0.25, 0.5]}}
 NARROW = {"env.circle_radius": {"here": 0.5, "in_training": 1.0}}
 
 
@@ -22,7 +24,9 @@ def outcome(differs: dict[str, Any] | None = None) -> Outcome:
         "eval/train/return_episode_1": math.nan,
     }
     counters = Counters(env_steps=5000, updates=7)
-    return Outcome(metrics, make_family("AntDir").spec, "best", counters, differs or {})
+    return Outcome(
+        metrics, make_family("AntDir").spec, "best", counters, differs or {}, Levels(measured=MEASURED)
+    )
 
 
 def test_the_file_says_what_was_evaluated_and_null_where_a_trial_was_given_up(tmp_path: Path) -> None:
@@ -36,6 +40,7 @@ def test_the_file_says_what_was_evaluated_and_null_where_a_trial_was_given_up(tm
         "differs_from_training": NARROW,
         "eval/train/returns": [[1.0, 2.0], [None, None]],
         "eval/train/return_episode_1": None,
+        "measured": MEASURED,
     }
     assert len(text.splitlines()) == len(saved) + 2, "one metric a line"
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from envs.meta.make_env import make_family
-from policies.evaluation.table import curves_of, evaluation_table, runs_table, shown_episodes
+from policies.evaluation.table import Levels, curves_of, evaluation_table, runs_table, shown_episodes
 from utils.statistics import iqm_interval
 
+POINT_ROBOT = make_family("PointRobot").spec
 RETURNS = [[0.0, 4.0], [1.0, 5.0], [2.0, 6.0], [-9.0, 2.0], [4.0, 8.0]]
 
 
@@ -39,11 +40,11 @@ def test_the_table_shows_oracle_and_random_where_known() -> None:
         for name in ("return", "success")
         for index in (1, 2)
     }
-    table = evaluation_table(metrics, make_family("PointRobot").spec).splitlines()
+    table = evaluation_table(metrics, POINT_ROBOT, Levels(POINT_ROBOT.reference)).splitlines()
     assert table[1].split() == ["held_out", "0.25", "0.50"]
     assert table[2].split()[-2:] == ["51.80", "51.80"] and table[3].split()[-1] == "1.20"
     assert table[-1].split() == ["held_out", "25%", "50%"]
-    unknown = evaluation_table({"eval/train/return_episode_1": 1.0}, make_family("AntDir").spec)
+    unknown = evaluation_table({"eval/train/return_episode_1": 1.0}, make_family("AntDir").spec, Levels())
     assert "oracle" not in unknown and "success" not in unknown
 
 
@@ -54,7 +55,7 @@ def test_a_mean_that_was_not_reported_comes_back_from_json_as_no_number() -> Non
 
 
 def test_the_spread_over_tasks_stands_below_the_mean_and_the_worst_tasks_are_named() -> None:
-    lines = evaluation_table(metrics_of(RETURNS), make_family("AntDir").spec).splitlines()
+    lines = evaluation_table(metrics_of(RETURNS), make_family("AntDir").spec, Levels()).splitlines()
     intervals = [iqm_interval([row[episode] for row in RETURNS]) for episode in (0, 1)]
     assert lines[1].split() == ["held_out", "-0.40", "5.00"]
     for line, bound in zip(lines[2:5], ("mean", "low", "high"), strict=True):
@@ -63,11 +64,10 @@ def test_the_spread_over_tasks_stands_below_the_mean_and_the_worst_tasks_are_nam
 
 
 def test_without_all_tasks_there_is_no_spread() -> None:
-    lines = evaluation_table(
-        metrics_of([*RETURNS, [math.nan, math.nan]]), make_family("AntDir").spec
-    ).splitlines()
+    returns = [*RETURNS, [math.nan, math.nan]]
+    lines = evaluation_table(metrics_of(returns), make_family("AntDir").spec, Levels()).splitlines()
     assert lines[1].split() == ["held_out", "nan", "nan"]
-    assert len(lines) == 4 and "3 (-7.00)" in lines[-1], "the worst of those that are known"
+    assert len(lines) == 3 and "3 (-7.00)" in lines[-1], "the worst of those that are known"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_without_all_tasks_there_is_no_spread() -> None:
 )
 def test_of_many_episodes_some_have_a_column(episodes: int, shown: list[int]) -> None:
     assert [column + 1 for column in shown_episodes(episodes)] == shown
-    table = evaluation_table(metrics_of([[1.0] * episodes] * 4), make_family("AntDir").spec)
+    table = evaluation_table(metrics_of([[1.0] * episodes] * 4), make_family("AntDir").spec, Levels())
     assert table.splitlines()[0].split()[3:] == [str(number) for number in shown]
     assert len({len(line) for line in table.splitlines()[:5]}) == 1
 

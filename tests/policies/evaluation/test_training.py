@@ -117,7 +117,7 @@ def test_a_run_in_training_takes_neither_tasks_of_ones_own_nor_the_best_agent(ru
         Learner(config)
 
 
-def test_no_file_of_the_run_but_the_evaluation_changes(run_dir: Path) -> None:
+def test_no_file_of_the_run_but_those_of_the_evaluation_changes(run_dir: Path) -> None:
     def files() -> dict[Path, bytes]:
         return {file: file.read_bytes() for file in run_dir.rglob("*") if file.is_file()}
 
@@ -125,4 +125,4 @@ def test_no_file_of_the_run_but_the_evaluation_changes(run_dir: Path) -> None:
     with evaluated(run_dir, "env.num_eval_tasks=2") as learner:
         learner.report()
     changed = {file.name for file, content in files().items() if before.get(file) != content}
-    assert changed == {"evaluation.json"}
+    assert changed == {"evaluation.json", "references.json"}

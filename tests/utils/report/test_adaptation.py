@@ -27,7 +27,10 @@ def fonts(tmp_path_factory: pytest.TempPathFactory) -> None:
 def test_the_picture_is_written_whole(tmp_path: Path) -> None:
     before = "matplotlib.pyplot" in sys.modules
     draw_adaptation(
-        tmp_path / "a.png", curves={"held-out tasks": (STEPS, RETURNS)}, oracle=9.0, random=0.5, title="Wind"
+        tmp_path / "a.png",
+        curves={"held-out tasks": (STEPS, RETURNS)},
+        levels={"oracle": 9.0, "random": 0.5},
+        title="Wind",
     )
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
     content = (tmp_path / "a.png").read_bytes()
@@ -40,7 +43,7 @@ def test_every_line_is_there_with_its_name() -> None:
         "held-out tasks": (STEPS, RETURNS),
         "training tasks": (STEPS, [[value + 1 for value in row] for row in RETURNS]),
     }
-    figure = adaptation._figure(curves, {"oracle": 9.0, "random": None}, "Wind")
+    figure = adaptation._figure(curves, {"oracle": 9.0}, "Wind")
     assert [panel.get_title(loc="left") for panel in figure.axes] == list(curves)
     panel = figure.axes[0]
     dashed, *solid = panel.get_lines()
@@ -66,7 +69,7 @@ def test_every_line_is_there_with_its_name() -> None:
     ids=["none", "one point", "gaps", "many episodes"],
 )
 def test_odd_runs_are_drawn_too(tmp_path: Path, curve: tuple[list[int], list[list[float]]]) -> None:
-    draw_adaptation(tmp_path / "a.png", curves={"held-out tasks": curve}, oracle=math.nan)
+    draw_adaptation(tmp_path / "a.png", curves={"held-out tasks": curve}, levels={"oracle": math.nan})
     assert (tmp_path / "a.png").stat().st_size > 1000
 
 
