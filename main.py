@@ -76,9 +76,11 @@ def _show(text: str) -> None:
 def _one_run(command: CommandLine) -> None:
     """A run by itself, with the config and the family that the check has composed and built."""
     from configs.launch import launch
+    from utils.processes.imports import imports_from_elsewhere
 
     for run in command.runs:
-        _run(_resume, run.config, run.family, run.run_dir)
+        with imports_from_elsewhere(run.run_dir):
+            _run(_resume, run.config, run.family, run.run_dir)
     config, composed = command.config, command.composed
     if config is not None and composed is not None:
         launch(composed, lambda folder, lock: _run(_train, config, command.family, folder, lock=lock))

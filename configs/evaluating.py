@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from configs.runs import RecordedRun
 from policies.evaluation.outcome import Outcome, assess, side_by_side
 from policies.learner import Learner
+from utils.processes.imports import imports_from_elsewhere
 
 
 class Runs(Protocol):
@@ -31,7 +32,8 @@ def evaluate_runs(runs: Sequence[RecordedRun], run_with: Runs, *, failed: int) -
     for run in runs:
         try:
             act = partial(_assess, outcomes, films)
-            run_with(act, run.config, run.family, run.run_dir, learns=False)
+            with imports_from_elsewhere(run.run_dir):
+                run_with(act, run.config, run.family, run.run_dir, learns=False)
         except SystemExit as end:
             if end.code != failed or len(runs) == 1:
                 raise

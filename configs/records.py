@@ -8,10 +8,7 @@ from __future__ import annotations
 import copy
 import difflib
 import os
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from configs.schema import FOLDER, NAME_FIELDS, root, schemas
+from configs.schema import NAME_FIELDS, root, schemas
 from configs.values import option_names, shown
 from policies.run.config import CHECKPOINTS, FORMAT, PERMISSIONS, RECORD
 from utils.checkpoint import newest_facts
@@ -143,53 +140,6 @@ _NOWHERE = object()
 def is_among(name: str, entries: Sequence[str]) -> bool:
     """Whether an option is one of these, or in one of these sections, which have a dot at their end."""
     return any(name == entry or (entry.endswith(".") and name.startswith(entry)) for entry in entries)
-
-
-@contextmanager
-def imports_from_elsewhere(run_dir: Path) -> Iterator[None]:
-    """Within it, nothing is imported from the run's folder, nor from the current one but for the checkout.
-
-    A record may name modules, and must not choose which files they are.
-    """
-    guard = _Elsewhere(run_dir)
-    sys.meta_path.insert(0, guard)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(guard)
-
-
-class _Elsewhere:
-    """Asked by Python's import first: refuses modules from two folders, and finds none itself."""
-
-    def __init__(self, run_dir: Path) -> None:
-        self._run_dir, current, checkout = run_dir.resolve(), Path.cwd(), FOLDER.parent.resolve()
-        self._current = None if current == checkout else current
-        # A run may have been written into a folder that holds everything: hydra.run.dir=. in the checkout.
-        own = [checkout, Path(sys.prefix).resolve()]
-        self._holds_all = any(place.is_relative_to(self._run_dir) for place in own)
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
-        """None, so that Python goes on to search; ModuleNotFoundError where it would find what is refused."""
-        found = PathFinder.find_spec(name, path)
-        if found is None:
-            return None
-        places = [Path(place).resolve() for place in self._places(found)]
-        if not self._holds_all and any(place.is_relative_to(self._run_dir) for place in places):
-            raise ModuleNotFoundError(f"{name} lies in the run's folder, from which nothing is imported")
-        if path is None and any(place.parent == self._current for place in places):
-            raise ModuleNotFoundError(
-                f"{name} lies in the current folder, from which a recorded run imports nothing: install it, "
-                "put it beside main.py, or start from another folder with this one on PYTHONPATH"
-            )
-        return None
-
-    @staticmethod
-    def _places(found: ModuleSpec) -> list[str]:
-        """The file of a module, or the folders of a package."""
-        if found.submodule_search_locations is not None:
-            return list(found.submodule_search_locations)
-        return [found.origin] if found.has_location and found.origin else []
 
 
 def _check_format(record: Path, number: object) -> None:

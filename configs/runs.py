@@ -12,13 +12,14 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from configs.compose import Composer, checked
-from configs.records import check_unchanged, imports_from_elsewhere, is_among, recorded
+from configs.records import check_unchanged, is_among, recorded
 from configs.schema import EXPERIMENT, NAME_FIELDS
 from configs.values import assign, option_names, shown
 from envs.base import TaskFamily
 from policies.run.config import PERMISSIONS, RECORD, Config
 from policies.run.sizes import check_same_spaces
 from utils.options import OptionError, nearest
+from utils.processes.imports import imports_from_elsewhere
 
 TOTAL = "train.n_env_steps_total"
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from configs.compose import MODES, Composer
-from configs.records import HYDRAS, imports_from_elsewhere, is_among, recorded
+from configs.records import HYDRAS, is_among, recorded
 from configs.runs import continued
 from policies.run.config import CHECKPOINTS, FORMAT, RECORD, Config, plain, save
 from utils.checkpoint import CheckpointStore
@@ -260,13 +260,6 @@ def test_a_record_does_not_choose_where_modules_come_from(
     name_module(evil, "evil_elsewhere")
     assert again(composer, evil) and (elsewhere / "executed").exists()
     del sys.modules["evil_elsewhere"]
-
-
-def test_a_run_in_a_folder_that_holds_the_project_still_imports_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name == "timeit"]:
-        monkeypatch.delitem(sys.modules, name)
-    with imports_from_elsewhere(Path("/")):
-        __import__("timeit")
 
 
 def test_sections_hold_their_options() -> None:

@@ -25,6 +25,7 @@ from envs.backends.base import BackendError, StartMethod
 from envs.backends.workers import isolation, worker
 from utils.environment import withheld
 from utils.machine import available_memory
+from utils.processes.imports import import_guards
 from utils.processes.marks import put_mark
 from utils.processes.warden import next_mark, remove_at_the_end
 from utils.stop_signal import ENDINGS
@@ -194,7 +195,7 @@ def _start_child(
     descriptors = worker.WorkerDescriptors(memory, requests_out, replies_in)
     process: Any = context.Process(  # pyright: ignore[reportAttributeAccessIssue]
         target=worker.worker_main,
-        args=(descriptors, environment, lasting),
+        args=(descriptors, environment, lasting, import_guards()),
         daemon=True,
         name=f"worker-{number}",
     )
@@ -310,7 +311,7 @@ def _end_server() -> None:
 
 @contextmanager
 def _inheritable_environment() -> Iterator[None]:
-    """Set the variables of a new process: no secrets, one thread per library, and this project's path.
+    """Set the variables of a new process: no secrets, one thread per library, and where it imports from.
 
     multiprocessing starts its processes with this process's own variables, so these change for that moment.
     """
@@ -318,7 +319,9 @@ def _inheritable_environment() -> Iterator[None]:
     for name in withheld(before):
         del os.environ[name]
     os.environ.update(isolation.worker_environment())
-    # The preloading of a forkserver reads this variable, not our sys.path.
+    # The preloading of a forkserver reads PYTHONPATH, not our sys.path.
+    # Without PYTHONSAFEPATH it would search the current folder first, for our modules and for Python's own.
+    os.environ["PYTHONSAFEPATH"] = "1"
     os.environ["PYTHONPATH"] = os.pathsep.join([ROOT, *filter(None, [before.get("PYTHONPATH")])])
     try:
         yield

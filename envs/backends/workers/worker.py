@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +33,7 @@ from envs.backends.workers.messages import (
     write_whole,
 )
 from envs.backends.workers.transport import Blueprint
+from utils.processes.imports import ImportGuard, keep_import_guards
 from utils.text import harmless
 
 
@@ -107,9 +108,13 @@ class WorkerHosts:
 
 
 def worker_main(
-    descriptors: WorkerDescriptors, environment: Mapping[str, str], dies_with_parent: bool
+    descriptors: WorkerDescriptors,
+    environment: Mapping[str, str],
+    dies_with_parent: bool,
+    guards: Sequence[ImportGuard] = (),
 ) -> None:
-    """Run the whole life of a worker process, which sees these environment variables."""
+    """Run the whole life of a worker process, with these variables and guards of its imports."""
+    keep_import_guards(guards)
     own = {descriptors.memory, descriptors.requests, descriptors.replies}
     isolate(own, descriptors.replies, environment, dies_with_parent)
     os.register_at_fork(after_in_child=partial(_close_in_fork, descriptors))
