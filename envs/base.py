@@ -100,6 +100,7 @@ class Shelf(Enum):
     locomotion = "Locomotion on MuJoCo"
     toy = "Toy control"
     grid = "Grid and memory"
+    cyber = "Cyber defence"
     third_party = "Third-party environments"
 
 

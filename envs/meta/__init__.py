@@ -8,6 +8,7 @@ registry then test it, and `make_env`, `make_parallel_env` and `env=<Name>` know
 import gymnasium
 
 from envs.base import TaskFamily
+from envs.meta.cyber.cyber_defence import CyberDefence
 from envs.meta.grid.dark_key_door import DarkKeyDoor
 from envs.meta.grid.delayed_catch import DelayedCatch
 from envs.meta.grid.grid_navi import GridNavi
@@ -56,6 +57,7 @@ FAMILIES: dict[str, type[TaskFamily]] = {
     "TMazeActive": TMazeActive,
     "TMazeNoise": TMazeNoise,
     "TMazePassive": TMazePassive,
+    "CyberDefence": CyberDefence,
     "Gymnasium": GymnasiumFamily,
     "MetaWorld": MetaWorld,
 }

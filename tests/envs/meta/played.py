@@ -46,6 +46,8 @@ _VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("TMazeActive", {"penalty": "wrong_action"}),
     ("TMazeNoise", {"variant": "LN", "length": 30, "indicator_at": 0}),
     ("TMazeNoise", {"variant": "LN", "length": 30, "agreement_at": 15}),
+    ("CyberDefence", {"variant": "hidden", "green": True}),
+    ("CyberDefence", {"era": "2022", "wrapper": "cardiff", "fix_impact": True}),
     ("Gymnasium", {"task_by": "seed"}),
     ("MetaWorld", {"benchmark": "ML10", "reward_version": "v1", "end_on_success": True}),
 ]
