@@ -21,7 +21,7 @@ _failed_jobs: list[str] = []  # of a sweep, each by its words
 
 def main() -> int:
     """Run one command line; the exit code is 2 for a mistake in it, before anything is created."""
-    from utils.processes.jobs import end_with_this_process
+    from utils.processes.jobs import end_also_if_killed, end_with_this_process
     from utils.processes.streams import fill_standard_streams, show_any_letter
 
     fill_standard_streams()  # before any file is opened, which would take the place of a closed stream
@@ -33,6 +33,7 @@ def main() -> int:
         if asks_for_a_report(sys.argv[1:]):
             _show(run_report(sys.argv[1:]))
             return 0
+        is_outermost = end_with_this_process()  # the check may build environments, which may start processes
         from configs.cli import read  # with torch and Hydra, which a report need not wait for
 
         command = read(sys.argv[1:])
@@ -44,7 +45,6 @@ def main() -> int:
         return 0
     for note in command.notes:
         print(note, file=sys.stderr)
-    end_with_this_process(also_if_killed=command.mode is None)
     if command.mode == "evaluate":
         from configs.evaluating import evaluate_runs
 
@@ -57,6 +57,11 @@ def main() -> int:
     # A sweep, or a flag of Hydra's own: Hydra composes the config of every job by itself.
     import hydra
 
+    from configs.sweep import let_jobs_import
+
+    if is_outermost:
+        end_also_if_killed()
+    let_jobs_import()
     sys.argv[1:] = command.words
     hydra.main(version_base="1.3", config_path="configs", config_name="config")(job)()
     if _failed_jobs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from utils.console import Console
 from utils.options import OptionError
 from utils.report.command import write_report
 from utils.run_lock import RunLock, RunLockError
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class FolderOfItsOwn(Callback):
@@ -63,6 +66,15 @@ class ReportAtEnd(Callback):
         except OptionError as reason:
             text = f"No report: {reason}"
         Console().message(text)
+
+
+def let_jobs_import() -> None:
+    """Let the jobs of a launcher import the project: an interpreter of their own does not start from main.py.
+
+    Without it submitit's jobs find the project only where the sweep was started from the checkout.
+    """
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [before])])
 
 
 def leave_loky() -> None:

@@ -114,7 +114,8 @@ MISTAKES = {
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to start from, like a user's."""
+    """An empty folder to start from, like a user's; this process itself is not to end what it starts."""
+    monkeypatch.setattr("utils.processes.jobs.end_with_this_process", lambda: False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from configs.sweep import FolderOfItsOwn, ReportAtEnd, leave_loky
+from configs.sweep import FolderOfItsOwn, ReportAtEnd, leave_loky, let_jobs_import
 from main import main
 from tests.utils.report.made_runs import make_run
 from utils.run_lock import RunLock
@@ -49,6 +52,9 @@ def test_a_folder_that_a_sweep_must_not_write_into_is_a_sentence(tmp_path: Path)
 def test_a_sweep_from_the_command_line_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["-m", "seed=0,1", f"hydra.sweep.dir={tmp_path}", "hydra/hydra_logging=none"]
     monkeypatch.setattr("sys.argv", ["main.py", *words])
+    # The process of the tests stays as it is.
+    monkeypatch.setattr("utils.processes.jobs.end_with_this_process", lambda: False)
+    monkeypatch.setenv("PYTHONPATH", "")
     with RunLock(tmp_path), pytest.raises(SystemExit, match="is in use by process"):
         main()
     assert [path.name for path in tmp_path.iterdir()] == [".lock"], "Hydra has written nothing"
@@ -80,3 +86,15 @@ def test_joblibs_start_method_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     leave_loky()
     assert chosen == [("fork", True)]
+
+
+@pytest.mark.parametrize("before", [None, "elsewhere"])
+def test_an_interpreter_of_a_job_finds_the_project_first_wherever_it_starts(
+    before: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    if before is not None:
+        monkeypatch.setenv("PYTHONPATH", before)
+    let_jobs_import()
+    assert os.environ["PYTHONPATH"].split(os.pathsep)[1:] == [*filter(None, [before])]
+    subprocess.run([sys.executable, "-c", "import policies.run.config"], cwd=tmp_path, check=True)

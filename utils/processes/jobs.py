@@ -14,24 +14,31 @@ from utils.processes.warden import next_mark
 END_S = 5.0
 
 
-def end_with_this_process(*, also_if_killed: bool) -> None:
-    """Have whatever this process starts from now on, jobs and what they start, end with this process.
+def end_with_this_process() -> bool:
+    """Have whatever this process starts from now on, and what that starts, end with this process.
 
-    A sweep asks for it `also_if_killed`, since launchers leave their jobs behind then. A run does not: its
-    environments in this process may start nothing, for which no warden is needed, and the service of W&B has
-    to write its file when the run is killed. It must be called before W&B is imported, whose own exit handler
-    then comes first.
+    That is at its end by itself, and not where it is killed: its environments in this process may start
+    nothing, for which no warden is needed, and the service of W&B has to write its file then. It must be
+    called before W&B is imported, whose own exit handler then comes first. Returns False where a process that
+    has started this one sees to it.
     """
     me = os.getpid()
-    # A process that is marked already ends with the one that marked it.
-    if not are_supported() or mark_of(me):
-        return
-    if also_if_killed:
-        put_mark(me, next_mark())
-    else:
-        mark = new_run().start
-        put_mark(me, mark)
-        atexit.register(_end_started, me, mark)
+    if not are_supported():
+        return True
+    if mark_of(me):
+        return False
+    mark = new_run().start
+    put_mark(me, mark)
+    atexit.register(_end_started, me, mark)
+    return True
+
+
+def end_also_if_killed() -> None:
+    """Have what this process starts from now on end with it also where it is killed.
+
+    A sweep asks for it, since launchers leave their jobs behind then.
+    """
+    put_mark(os.getpid(), next_mark())
 
 
 def _end_started(pid: int, mark: int) -> None:
