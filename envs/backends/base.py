@@ -297,9 +297,15 @@ def fault_of_error(
     return Fault(culprits, sentence, report_of(error), lost)
 
 
+def root_of(error: BaseException) -> BaseException:
+    """Return the error that an environment raised, where a `SlotError` only says in which slot that was."""
+    root = error.__cause__ if isinstance(error, SlotError) else None
+    return root or error
+
+
 def report_of(error: BaseException) -> str:
     """Return the traceback of an environment's error as text, for a fault or for the log."""
-    lines = traceback.TracebackException.from_exception(error).format()
+    lines = traceback.TracebackException.from_exception(root_of(error)).format()
     return harmless(shorten("".join(lines), TRACE_LIMIT))
 
 

@@ -15,6 +15,7 @@ How a fault in a worker leaves the data unchanged, step by step:
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
@@ -31,6 +32,18 @@ from envs.trial import TrialClock
 from utils.seeding import episode_seeds
 
 _log = logging.getLogger(__name__)
+
+# What mistakes in the code of an environment raise, itself or inside of a call that its shard made.
+_MISTAKE = re.compile(
+    r"raised (SlotError: \w+ raised )?"
+    r"(NameError|UnboundLocalError|TypeError|AttributeError|ImportError|ModuleNotFoundError): "
+)
+MISTAKE = (
+    "An error of this kind in the very first step is a mistake in the code, so nothing is tried again. With "
+    "backend=serial backend.on_fault=raise, breakpoint() works in the environment."
+)
+# So many numbers of a task are shown.
+MOST_NUMBERS = 12
 
 BUDGET_WINDOW_S = 600.0
 # How long to wait before each attempt at one place; when they are used up, restarting does not help.
@@ -117,6 +130,7 @@ class Recovery:
         if not self._raises or config.max_worker_memory is not None:
             longest = clock.episodes_per_trial * (clock.max_episode_steps + 1)
             self._history = TrialHistory(layout, self._rows, commands, longest)
+        self._has_stepped = False  # in any slot, ever
         # Re-runs have commands of their own: those of `commands` may still be pending, and are needed again.
         self._rerun = Commands.empty(self._rows)
 
@@ -135,6 +149,7 @@ class Recovery:
 
     def arrived(self, slots: Slots) -> None:
         """The rows of these slots have been collected."""
+        self._has_stepped = self._has_stepped or bool(self._clock.time[slots].any())
         if self._history is not None:
             self._history.arrived(slots)
         # A slot that gets on is in no crash loop: its attempts at the place behind it are forgotten.
@@ -187,6 +202,8 @@ class Recovery:
         # on_fault=raise: the first failure is the end.
         if self._raises:
             raise WorkerError(self._text(faults))
+        if not self._has_stepped and any(_MISTAKE.match(fault.sentence) for fault in faults):
+            raise WorkerError(f"{self._text(faults)}\n{MISTAKE}")
         wait = 0.0
         for slot in culprits:
             attempts = self._attempts_at_this_place(slot)
@@ -290,7 +307,8 @@ class Recovery:
     # -- faults as text --------------------------------------------------------------------------------------
 
     def _text(self, faults: Sequence[Fault]) -> str:
-        return "\n".join(line for fault in faults for line in self.report(fault))
+        lines = [line for fault in faults for line in self.report(fault)]
+        return "\n".join(dict.fromkeys(lines))  # workers that fail alike have one traceback
 
     def _report_once(self, fault: Fault) -> str:
         """The report of a fault, without its traceback if that one was reported before."""
@@ -302,10 +320,10 @@ class Recovery:
 
     def report(self, fault: Fault) -> list[str]:
         """Which slots were doing what and what went wrong, then the original traceback if there is one."""
-        # A worker may lose hundreds of slots at once: three examples are enough.
-        slots = [self.activity(slot) for slot in fault.slots[:3]]
-        more = f" and {len(fault.slots) - 3} more slots" if len(fault.slots) > 3 else ""
-        lines = [f"The environment of {', '.join(slots)}{more} {fault.sentence}"]
+        # A worker may lose hundreds of slots at once: one example is enough.
+        first, *others = fault.slots
+        more = f" and {len(others)} more slots" if others else ""
+        lines = [f"The environment of {self.activity(first)}{more} {fault.sentence}"]
         if fault.traceback.rstrip():
             lines.append(fault.traceback.rstrip())
         return lines
@@ -317,5 +335,6 @@ class Recovery:
             command = f"reset of episode {clock.episode[slot] + 1}"
         else:
             command = f"step {clock.time[slot]} of episode {clock.episode[slot]}"
-        task = self._rows.task[slot].tolist()
+        numbers = self._rows.task[slot].tolist()
+        task = str(numbers[:MOST_NUMBERS]).replace("]", ", ...]" if len(numbers) > MOST_NUMBERS else "]")
         return f"slot {slot} (task {task}, trial seed {clock.trial_seed[slot]}, {command})"

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import shorten
+from envs.backends.base import root_of, shorten
 from envs.base import SlotError
 
 # Token, kind, segment (as its worker counts), slots to step, slots to reset, number of bytes that follow.
@@ -158,8 +158,8 @@ class ErrorReport(NamedTuple):
 
 def describe_error(error: BaseException) -> bytes:
     """Return an error as JSON text of at most `TEXT_LIMIT` bytes."""
-    report = traceback.TracebackException.from_exception(error)
-    message = str(report)
+    message = str(traceback.TracebackException.from_exception(error))
+    report = traceback.TracebackException.from_exception(root_of(error))
     # One entry alone may be huge, such as a message that holds a whole array.
     lines = [line if len(line) < LINE_LIMIT else f"{line[:LINE_LIMIT]}...\n" for line in report.format()]
     slot = error.slot if isinstance(error, SlotError) else None
