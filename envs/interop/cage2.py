@@ -1,0 +1,136 @@
+"""The names under which published code for CAGE Challenge 2 steps many environments, over CyberDefence."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from envs.base import Rows
+from envs.meta.cyber import scenario as sc
+from envs.meta.cyber.network import MALWARE, PRIVILEGED, REMOVABLE, STUCK
+from envs.meta.cyber.scripts import INFO_NAMES, Truth
+from envs.meta.make_env import make_parallel_env
+from utils.machine import available_cores
+from utils.options import OptionError, nearest
+
+
+class B_lineAgent:  # noqa: N801 - the published name
+    """Stands for the attacker that walks straight to the server."""
+
+
+class RedMeanderAgent:
+    """Stands for the attacker that explores the whole network."""
+
+
+class SleepAgent:
+    """Stands for the attacker that does nothing."""
+
+
+# Any class of these names will do, such as those of CybORG itself.
+_ATTACKERS = {"B_lineAgent": "bline", "RedMeanderAgent": "meander", "SleepAgent": "sleep"}
+_LEVELS = ("None", "User", "Privileged")
+
+
+class VectorizedCAGE2Envs:
+    """Environments in this process, stepped together; the base of the other two, which have workers.
+
+    `step` returns observations, rewards, dones and infos. All episodes end together, after `max_steps`; the
+    observations of that call are then those of the next episodes, which have new seeds.
+    """
+
+    # The backend that steps the environments.
+    _backend = "serial"
+
+    def __init__(
+        self,
+        n_envs: int = 20,
+        red_agent_type: type = B_lineAgent,
+        max_steps: int = 100,
+        *,
+        num_workers: int | None = None,
+        seed: int | None = None,
+        **options: Any,
+    ) -> None:
+        name = red_agent_type.__name__
+        if name not in _ATTACKERS:
+            raise OptionError(f"There is no red agent {name!r}.{nearest(name, _ATTACKERS)}")
+        workers = 1 if self._backend == "serial" else num_workers or min(available_cores(), n_envs)
+        self.n_envs, self.max_steps = n_envs, max_steps
+        self._manager = make_parallel_env(
+            "CyberDefence",
+            1,
+            workers,
+            seed,
+            num_envs=n_envs,
+            name=self._backend,
+            red=_ATTACKERS[name],
+            max_episode_steps=max_steps,
+            **options,
+        )
+        self._rows: Rows | None = None
+
+    def reset(self) -> NDArray[np.float32]:
+        """[n_envs, 52] the first observations of new episodes."""
+        self._rows = self._manager.reset()
+        return self._observations(self._rows)
+
+    def step(
+        self, actions: ArrayLike
+    ) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.bool_], list[dict[str, Any]]]:
+        """One step of all environments: observations, rewards, dones, infos."""
+        rows = self._rows = self._manager.step(np.asarray(actions, np.int64))
+        # Rows are live buffers, which the reset below overwrites.
+        rewards, dones = rows.reward.copy(), rows.trial_end.copy()
+        infos: list[dict[str, Any]] = [
+            dict(zip(INFO_NAMES[:3], values, strict=True)) for values in rows.info[:, :3].tolist()
+        ]
+        observations = self.reset() if dones.all() else self._observations(rows)
+        return observations, rewards, dones, infos
+
+    def get_true_states(self) -> list[dict[str, dict[str, Any]]]:
+        """For each environment and host: red's session, whether a malware file is there, the decoys."""
+        if self._rows is None:
+            raise OptionError("There is no true state before the first reset.")
+        truth = Truth.of(self._rows.info, self.max_steps)
+        states: list[dict[str, dict[str, Any]]] = [{} for _ in range(self.n_envs)]
+        for host, name in enumerate(sc.HOSTS):
+            user = truth.has(REMOVABLE, host) | truth.has(STUCK, host)
+            level = np.where(truth.has(PRIVILEGED, host), 2, user)
+            files = truth.has(MALWARE, host)
+            for state, session, file, placed in zip(
+                states, level.tolist(), files.tolist(), truth.decoys[:, host].tolist(), strict=True
+            ):
+                decoys = [decoy for bit, decoy in enumerate(sc.DECOYS) if placed >> bit & 1]
+                state[name] = {"session": _LEVELS[session], "malware": file, "decoys": decoys}
+        return states
+
+    def close(self) -> None:
+        """End the workers and free what they share."""
+        self._manager.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _observations(self, rows: Rows) -> NDArray[np.float32]:
+        assert isinstance(rows.obs, np.ndarray)
+        return rows.obs.copy()
+
+
+class ParallelEnvSharedMemory(VectorizedCAGE2Envs):
+    """Environments in worker processes, one per core unless `num_workers` says otherwise.
+
+    Their rows are in shared memory, and each worker steps its environments together.
+    """
+
+    _backend = "process"
+
+
+class ParallelEnv(VectorizedCAGE2Envs):
+    """Environments in worker processes whose rows come through pipes, one process per core by default."""
+
+    _backend = "pipe"
