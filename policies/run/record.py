@@ -10,7 +10,7 @@ import os
 import platform
 import pstats
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -74,6 +74,7 @@ class RunRecord:
         self._given_lock, self._lock = lock, None
         self._evaluation: dict[str, list[float]] = {}
         self._evaluated: dict[str, Any] = {}
+        self._used: dict[str, Any] = {}
         # Env steps and updates that the run had when this process took it over.
         self._begun_at = (progress.counters.env_steps, progress.counters.updates)
         self.final_return = float("nan")
@@ -94,7 +95,8 @@ class RunRecord:
                 self._lock = RunLock(self._folder)
             # Only now: a refused resume must not change what the run records.
             save_settings(self._context, self._folder)
-            save_used(self._context, self._environments, agent, self._folder)
+            self._used = what_was_used(self._context, self._environments, agent)
+            save_used(self._used, self._folder)
             self._wandb = self._start_wandb(self._folder)
             self._logger = Logger(self._folder, self._wandb, resume_at=self._resumed.get("metrics_offset", 0))
         self._console.__enter__()
@@ -239,6 +241,8 @@ class RunRecord:
             self._wandb.summary({f"final/{name}": values for name, values in self._evaluation.items()})
         if self._evaluated:
             self._console.message(evaluation_table(self._evaluated, self._context.family.spec, levels))
+        if levels.measured:
+            save_used(self._used | {"levels": levels.of_list(self._context.tasks.test)}, self._folder)
         self._console.message("\n".join(self._places(self._folder, levels)))
 
     def show_films(self, films: Sequence[Path]) -> None:
@@ -282,10 +286,15 @@ def save_settings(context: RunContext, folder: Path) -> None:
     context.tasks.save(folder / TASKS)
 
 
-def save_used(context: RunContext, environments: RunEnvironments, agent: nn.Module, folder: Path) -> None:
-    """Write what the options amount to on this machine, and from which source: `used.json`."""
+def save_used(used: Mapping[str, Any], folder: Path) -> None:
+    """Write what the options amount to here, as `what_was_used` says it: `used.json`."""
+    replace_file(folder / USED, (json.dumps(used, indent=1) + "\n").encode())
+
+
+def what_was_used(context: RunContext, environments: RunEnvironments, agent: nn.Module) -> dict[str, Any]:
+    """What the options amount to on this machine, from which source, and what returns are compared with."""
     config, sizes, env = context.config, context.sizes, environments.training
-    used = {
+    return {
         "num_slots": sizes.num_slots,
         "environments": env.description,
         "num_workers": environments.num_workers,
@@ -296,10 +305,11 @@ def save_used(context: RunContext, environments: RunEnvironments, agent: nn.Modu
         "parameters": {
             name: sum(values.numel() for values in part.parameters()) for name, part in agent.named_children()
         },
+        # Of an episode on the test list. What is not recorded with the family is measured at the end.
+        "levels": Levels(context.reference).of_list(context.tasks.test),
         "source": source_state(Path(__file__).parents[2]),
         "versions": versions(),
     }
-    replace_file(folder / USED, (json.dumps(used, indent=1) + "\n").encode())
 
 
 def group_of(config: Config) -> str:

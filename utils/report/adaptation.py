@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from utils.disk.own_files import replacing
+from utils.report.style import QUIET, Label, draw_levels, name_ends
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 Curve = tuple[Sequence[int], Sequence[Sequence[float]]]
 _FIRST, _LAST = (0.55, 0.71, 0.90), (0.05, 0.20, 0.45)  # light to dark blue: later episodes are darker
-_INK, _QUIET = "#222222", "#7a7a7a"
+_INK = "#222222"
 _MAX_NAMED = 6
 
 
@@ -75,9 +76,7 @@ def _draw_panel(
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     # The levels of the oracle and of chance, behind everything else.
-    for level in levels.values():
-        if math.isfinite(level):
-            panel.axhline(level, color=_QUIET, linewidth=1, linestyle=(0, (5, 4)), zorder=1)
+    draw_levels(panel, levels)
     episodes = max(len(row) for row in returns)
 
     # One line for each episode of the trial; dots only where they do not run into each other.
@@ -109,40 +108,9 @@ def _draw_panel(
 def _label_ends(panel: Axes, returns: Sequence[Sequence[float]], levels: Mapping[str, float]) -> None:
     """Names at the ends of the lines instead of a legend; of many episodes only the first and the last."""
     episodes = max(len(row) for row in returns)
-    labels: list[tuple[float, str, str | tuple[float, ...]]] = [
-        (level, name, _QUIET) for name, level in levels.items()
-    ]
+    labels: list[Label] = [(level, name, QUIET) for name, level in levels.items()]
     for episode in range(episodes):
         finite = [value for value in _column(returns, episode) if math.isfinite(value)]
         if finite and (episodes <= _MAX_NAMED or episode in (0, episodes - 1)):
             labels.append((finite[-1], f"episode {episode + 1}", _color(episode, episodes)))
-    labels = sorted((label for label in labels if math.isfinite(label[0])), key=lambda label: label[0])
-    low, high = panel.get_ylim()
-    for height, (_, text, color) in zip(
-        _spread([label[0] for label in labels], 0.062 * (high - low)), labels, strict=True
-    ):
-        panel.annotate(
-            text,
-            (1.01, height),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            fontsize=9,
-            color=color,
-            annotation_clip=False,
-        )
-
-
-def _spread(heights: Sequence[float], gap: float) -> list[float]:
-    """The sorted heights, moved as little as needed to be `gap` apart."""
-    # Neighbours that are too close become a block around their mean, which may grow into the one below.
-    blocks: list[list[float]] = []
-    for height in heights:
-        blocks.append([height])
-        while len(blocks) > 1 and _span(blocks[-1], gap)[0] - _span(blocks[-2], gap)[1] < gap:
-            blocks[-2:] = [blocks[-2] + blocks[-1]]
-    return [_span(block, gap)[0] + gap * place for block in blocks for place in range(len(block))]
-
-
-def _span(block: Sequence[float], gap: float) -> tuple[float, float]:
-    centre, half = math.fsum(block) / len(block), gap * (len(block) - 1) / 2
-    return centre - half, centre + half
+    name_ends(panel, labels, gap=0.062)

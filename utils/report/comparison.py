@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
@@ -61,6 +62,29 @@ class Comparison:
     def of(self, label: str) -> list[RunSetting]:
         """The settings of one name, one for each environment."""
         return [setting for setting in self.settings if setting.label == label]
+
+    def levels(self, environment: str) -> dict[str, float]:
+        """What an oracle and random actions return in an episode there, where all runs say the same.
+
+        Measured on a run's own tasks they differ by its seed, so runs are compared with those of their seed,
+        and the mean over seeds is returned.
+        """
+        by_seed: dict[int, dict[str, float]] = {}
+        for run in itertools.chain.from_iterable(setting.counted for setting in self.rooms[environment]):
+            levels = by_seed.setdefault(run.seed, dict(run.levels))
+            # Other options of the environment (a larger circle) may make other levels: then none is shown.
+            for name in [name for name, level in levels.items() if run.levels.get(name) != level]:
+                del levels[name]
+        first, *others = by_seed.values()
+        names = [name for name in first if all(name in other for other in others)]
+        return {name: fmean(levels[name] for levels in by_seed.values()) for name in names}
+
+    def trial_levels(self, environment: str) -> dict[str, float]:
+        """The same of a trial, of which k episodes return k times as much; of other lengths there is none."""
+        counts = episode_counts(self.rooms[environment])
+        if len(counts) > 1:
+            return {}
+        return {name: sum(counts) * level for name, level in self.levels(environment).items()}
 
     def intervals(self, setting: RunSetting) -> dict[str, Interval]:
         """{measure: interquartile mean over the counted runs of a setting, with its interval}."""

@@ -12,10 +12,13 @@ from utils.report.comparison import Comparison, profiles
 from utils.report.scores import episode_name, episodes_of, learning_band
 from utils.report.settings import RunSetting
 from utils.report.style import (
+    QUIET,
     Look,
     add_legend,
+    draw_levels,
     drawing,
     looks_of,
+    name_ends,
     new_figure,
     save_figure,
     steps_axis,
@@ -88,6 +91,10 @@ def _finish(figure: Figure, comparison: Comparison, looks: Mapping[str, Look]) -
     return figure
 
 
+def _name_levels(panel: Axes, levels: Mapping[str, float]) -> None:
+    name_ends(panel, [(level, name.replace(", ", ",\n"), QUIET) for name, level in levels.items()], gap=0.1)
+
+
 # -- learning curves -----------------------------------------------------------------------------------------
 
 
@@ -102,10 +109,12 @@ def learning_figure(comparison: Comparison, looks: Mapping[str, Look]) -> Figure
                     _draw_curve(panel, setting, axis, looks[setting.label])
             panel.margins(x=0.02)
             panel.set_xlim(left=0)
+            draw_levels(panel, comparison.trial_levels(environment))
         steps_axis(row[0])
         row[1].set_xlabel("minutes")
         row[0].set_ylabel("return per trial")
         row[0].set_title(environment)
+        _name_levels(row[1], comparison.trial_levels(environment))
     return _finish(figure, comparison, looks)
 
 
@@ -147,6 +156,8 @@ def adaptation_figure(comparison: Comparison, looks: Mapping[str, Look]) -> Figu
             _draw_episodes(panel, comparison, drawn, looks)
         panel.set_ylabel("return of the episode")
         panel.set_title(environment)
+        draw_levels(panel, comparison.levels(environment))
+        _name_levels(panel, comparison.levels(environment))
     return _finish(figure, comparison, looks)
 
 

@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from utils.options import OptionError
 
 # What a run folder consists of is decided in policies/run/config.py; a test compares these with it.
 _RECORD, _FORMAT = "config.yaml", 2
-_METRICS, _TRACEBACK = "metrics.jsonl", "error.log"
+_METRICS, _TRACEBACK, _USED = "metrics.jsonl", "error.log", "used.json"
 # No config is nearly as large: a record beyond these was not written by a run.
 _MAX_BYTES, _MAX_VALUES = 1_000_000, 10_000
 # Folders that hold no runs, though another program may keep a config.yaml of its own in them.
@@ -61,6 +61,8 @@ class RunFolder:
     evaluations: tuple[Evaluation, ...]
     # The list of tasks that it was evaluated on: "held_out", or where splits overlap "in_distribution".
     tasks: str
+    # What an oracle and random actions return in an episode of that list, by what to call it.
+    levels: Mapping[str, float]
     # What is wrong with it, in words; empty where nothing is.
     remarks: tuple[str, ...] = ()
 
@@ -165,7 +167,7 @@ def _by_number(name: str) -> tuple[int, str]:
 def _read(folder: Path) -> RunFolder:
     settings = _settings(folder)
     evaluations, env_steps, tasks, remarks = _metrics(folder / _METRICS)
-    run = RunFolder(folder, settings, env_steps, evaluations, tasks, remarks)
+    run = RunFolder(folder, settings, env_steps, evaluations, tasks, _levels(folder / _USED), remarks)
     if run.finished:
         return run
     # Whether it trains at this moment cannot be seen from its files; that it failed, can.
@@ -173,7 +175,7 @@ def _read(folder: Path) -> RunFolder:
     if (folder / _TRACEBACK).exists():
         how = f"failed, see its {_TRACEBACK}"
     far = f"unfinished ({how}): {env_steps:,} of {run.total:,} env steps"
-    return RunFolder(folder, settings, env_steps, evaluations, tasks, (far, *remarks))
+    return replace(run, remarks=(far, *remarks))
 
 
 # -- the config ----------------------------------------------------------------------------------------------
@@ -238,6 +240,17 @@ def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
                 yield f"{prefix}{key}", value
 
     return walk(values, "")
+
+
+def _levels(record: Path) -> dict[str, float]:
+    """What a run's returns can be compared with; nothing where that is not recorded, or cannot be read."""
+    try:
+        if not record.is_file() or record.stat().st_size > _MAX_BYTES:
+            return {}
+        levels = json.loads(record.read_bytes())["levels"].items()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+    return {name: level for name, level in levels if type(level) is float and math.isfinite(level)}
 
 
 # -- the metrics ---------------------------------------------------------------------------------------------

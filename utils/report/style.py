@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,10 @@ _DASHES: tuple[tuple[float, ...], ...] = (
 )
 _MARKS = "os^DvPX*"
 _LABEL_WIDTH = 44
+# What is there to compare with stands back behind what is compared.
+QUIET = "#7a7a7a"
+# Where a line ends, its name, and its colour.
+Label = tuple[float, str, str | tuple[float, ...]]
 _SETTINGS: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 9,
@@ -133,3 +138,46 @@ def steps_axis(panel: Axes) -> None:
     panel.xaxis.set_major_locator(MaxNLocator(nbins=5))
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panel.set_xlabel("env steps")
+
+
+def draw_levels(panel: Axes, levels: Mapping[str, float]) -> None:
+    """Dashed lines behind everything else: what an oracle and random actions return."""
+    for level in filter(math.isfinite, levels.values()):
+        panel.axhline(level, color=QUIET, linewidth=1, linestyle=(0, (5, 4)), zorder=1)
+
+
+def name_ends(panel: Axes, labels: Sequence[Label], gap: float) -> None:
+    """Names to the right of the lines that they belong to, as near to their ends as letters allow.
+
+    `gap` is the share of the panel's height that a name needs. The panel must be drawn already: its limits
+    decide how far apart the names must be.
+    """
+    labels = sorted((label for label in labels if math.isfinite(label[0])), key=lambda label: label[0])
+    low, high = panel.get_ylim()
+    heights = _spread([height for height, _, _ in labels], gap * (high - low))
+    for height, (_, text, color) in zip(heights, labels, strict=True):
+        panel.annotate(
+            text,
+            (1.01, height),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=9,
+            color=color,
+            annotation_clip=False,
+        )
+
+
+def _spread(heights: Sequence[float], gap: float) -> list[float]:
+    """The sorted heights, moved as little as needed to be `gap` apart."""
+    # Neighbours that are too close become a block around their mean, which may grow into the one below.
+    blocks: list[list[float]] = []
+    for height in heights:
+        blocks.append([height])
+        while len(blocks) > 1 and _span(blocks[-1], gap)[0] - _span(blocks[-2], gap)[1] < gap:
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+    return [_span(block, gap)[0] + gap * place for block in blocks for place in range(len(block))]
+
+
+def _span(block: Sequence[float], gap: float) -> tuple[float, float]:
+    centre, half = math.fsum(block) / len(block), gap * (len(block) - 1) / 2
+    return centre - half, centre + half

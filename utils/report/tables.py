@@ -11,7 +11,7 @@ from typing import Any
 from utils.report.comparison import Comparison, aggregates, option_rows
 from utils.report.scores import AREA, TRIAL, episode_name, episodes_of, run_scores
 from utils.report.settings import ABSENT, RunSetting
-from utils.statistics import FEWEST
+from utils.statistics import FEWEST, Interval
 
 # A table for people shows no more episodes and settings side by side; those for programs hold all.
 _MOST_EPISODES = 4
@@ -38,6 +38,7 @@ def main_table(comparison: Comparison) -> str:
         ]
         measures = [*map(episode_name, episodes), *whole]
         rows = [_row(comparison, setting, measures) for setting in room]
+        rows += _level_rows(comparison, environment, measures)
         lists = " and ".join(
             sorted({_LISTS.get(run.tasks, run.tasks) for one in room for run in one.counted})
         )
@@ -56,6 +57,18 @@ def _row(comparison: Comparison, setting: RunSetting, measures: Sequence[str]) -
     intervals = comparison.intervals(setting)
     shown = [str(intervals.get(name, ABSENT)) for name in measures]
     return [setting.label, *shown, f"{_env_steps(setting):,.0f}", f"{_minutes(setting):.1f}", _seeds(setting)]
+
+
+def _level_rows(comparison: Comparison, environment: str, measures: Sequence[str]) -> list[list[str]]:
+    """What an oracle and random actions return, in an episode and a trial, where that is known."""
+    of_trial = comparison.trial_levels(environment)
+    rows: list[list[str]] = []
+    for name, level in comparison.levels(environment).items():
+        known = {TRIAL: of_trial.get(name), AREA: None}
+        values = [known.get(measure, level) for measure in measures]
+        shown = [ABSENT if value is None else str(Interval(value)) for value in values]
+        rows.append([name, *shown, ABSENT, ABSENT, ABSENT])
+    return rows
 
 
 def _env_steps(setting: RunSetting) -> float:

@@ -13,10 +13,12 @@ import pytest
 import torch
 
 from configs.runs import load_run
+from envs.meta.toy.point_robot import PointRobot
 from policies.learner import Learner
 from policies.run.config import TASKS, plain
-from policies.run.record import group_of, headline
+from policies.run.record import group_of, headline, what_was_used
 from tests.runs import metrics_of, tiny_config
+from utils.report.folders import find_runs
 
 ROOT = Path(__file__).parents[3]
 
@@ -173,3 +175,18 @@ def test_a_run_keeps_what_its_options_amounted_to(tmp_path: Path) -> None:
     assert used["device"] == "cpu" and used["num_workers"] == 1 and used["environments"]
     assert sum(used["parameters"].values()) == parameters
     assert set(used["source"]) == {"commit", "clean", "unknown"} and used["versions"]["torch"]
+
+
+def test_a_run_keeps_what_its_returns_are_compared_with(tmp_path: Path) -> None:
+    with Learner(tiny_config(), tmp_path / "measured") as learner:
+        learner.train()
+    (run,) = find_runs([tmp_path]).runs
+    assert run.levels["oracle, measured"] > run.levels["random, measured"]
+
+    # Those that are recorded with a family stand there from the start.
+    config = tiny_config(num_slots=1)
+    config.env = PointRobot.Config(num_eval_tasks=3)
+    with Learner(config) as learner:
+        used = what_was_used(learner.context, learner.environments, learner.agent)
+    recorded = PointRobot.references[0]
+    assert used["levels"] == {"oracle": recorded.oracle, "random": recorded.random}

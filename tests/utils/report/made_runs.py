@@ -50,10 +50,19 @@ def line(env_steps: int, seconds: float, table: Sequence[Sequence[float]] | None
     return found
 
 
-def make_run(folder: Path, tables: Tables, *, every: int = 1000, pace: float = 0.01, **changes: Any) -> Path:
+def make_run(
+    folder: Path,
+    tables: Tables,
+    *,
+    every: int = 1000,
+    pace: float = 0.01,
+    levels: Mapping[str, float] | None = None,
+    **changes: Any,
+) -> Path:
     """Write a run folder whose evaluations have these returns, one every so many env steps.
 
-    Options are given as `algorithm__name="SAC"`; `pace` is the seconds that an env step takes.
+    Options are given as `algorithm__name="SAC"`; `pace` is the seconds that an env step takes;
+    `levels` are what an oracle and random actions return in an episode.
     """
     folder.mkdir(parents=True)
     changed = {name.replace("__", "."): value for name, value in changes.items()}
@@ -64,4 +73,6 @@ def make_run(folder: Path, tables: Tables, *, every: int = 1000, pace: float = 0
         lines.append(line(env_steps, env_steps * pace, table))
     text = "".join(f"{json.dumps(one)}\n" for one in lines)
     (folder / "metrics.jsonl").write_text(text, encoding="utf-8")
+    if levels is not None:
+        (folder / "used.json").write_text(json.dumps({"levels": levels}), encoding="utf-8")
     return folder

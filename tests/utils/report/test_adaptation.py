@@ -71,9 +71,3 @@ def test_every_line_is_there_with_its_name() -> None:
 def test_odd_runs_are_drawn_too(tmp_path: Path, curve: tuple[list[int], list[list[float]]]) -> None:
     draw_adaptation(tmp_path / "a.png", curves={"held-out tasks": curve}, levels={"oracle": math.nan})
     assert (tmp_path / "a.png").stat().st_size > 1000
-
-
-def test_names_are_moved_only_where_they_would_overlap() -> None:
-    assert adaptation._spread([0.0, 5.0, 5.1, 20.0], 1.0) == pytest.approx([0.0, 4.55, 5.55, 20.0])
-    assert adaptation._spread([1.0, 1.0, 1.0, 2.5], 1.0) == pytest.approx([-0.125, 0.875, 1.875, 2.875])
-    assert adaptation._spread([], 1.0) == []

@@ -12,6 +12,7 @@ import pytest
 from tests.utils.report.made_runs import make_run
 from utils.report.comparison import MOST_COMPARED, aggregates, compare, option_rows, profiles
 from utils.report.scores import TRIAL
+from utils.report.tables import main_table
 
 
 def end(value: float) -> list[list[list[float]]]:
@@ -111,3 +112,24 @@ def test_of_too_many_settings_the_best_are_compared(tmp_path: Path) -> None:
     assert comparison.best == [f"algorithm={name}" for name in names[2:]]
     assert len(comparison.improvements) == MOST_COMPARED * (MOST_COMPARED - 1) / 2
     assert comparison.intervals(comparison.settings[-1])[TRIAL].mean == MOST_COMPARED + 1
+
+
+def test_what_an_oracle_returns_is_shown_where_the_runs_of_each_seed_agree(tmp_path: Path) -> None:
+    # Measured on a run's own tasks it differs by seed, and is the same for both learning rates.
+    for seed, rate in ((0, 0.1), (0, 0.2), (1, 0.1), (1, 0.2)):
+        levels = {"oracle, measured": 10.0 + seed, "random, measured": float(rate == 0.1)}
+        folder = tmp_path / f"{seed}-{rate}"
+        make_run(folder, [[[1.0, 2.0]]] * 3, levels=levels, seed=seed, algorithm__learning_rate=rate)
+    comparison = compare([tmp_path])
+    assert comparison.levels("PointRobot") == {"oracle, measured": 10.5}
+    assert comparison.trial_levels("PointRobot") == {"oracle, measured": 21.0}
+    assert "| oracle, measured " in main_table(comparison)
+
+    # A longer trial has no sum that could be compared; a run that knows no levels leaves none.
+    changes = {"algorithm__learning_rate": 0.3, "levels": {"oracle, measured": 10.0}}
+    make_run(tmp_path / "longer", [[[1.0, 2.0, 3.0]]] * 3, **changes)
+    comparison = compare([tmp_path])
+    assert comparison.levels("PointRobot") == {"oracle, measured": 10.5}
+    assert comparison.trial_levels("PointRobot") == {}
+    make_run(tmp_path / "unknown", [[[1.0, 2.0]]] * 3, algorithm__learning_rate=0.4)
+    assert compare([tmp_path]).levels("PointRobot") == {}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.container import ErrorbarContainer
+from matplotlib.text import Annotation
 
 from tests.utils.report.made_runs import make_run
 from utils.report.comparison import Comparison, compare
@@ -22,7 +24,7 @@ from utils.report.style import drawing, looks_of
 
 
 def swept(
-    folder: Path, *, algorithms: int = 2, seeds: int = 3, episodes: int = 2, **changes: str
+    folder: Path, *, algorithms: int = 2, seeds: int = 3, episodes: int = 2, **changes: Any
 ) -> Comparison:
     rng = np.random.default_rng(0)
     for name in range(algorithms):
@@ -147,3 +149,18 @@ def test_a_figure_of_the_best_says_how_many_it_leaves_out(tmp_path: Path) -> Non
     assert figure.get_suptitle() == "The best 8 of 10 settings"
     # The legend grows below the panels, which keep their size.
     assert figure.get_figheight() > 2.6 + 0.2 * 2
+
+
+@pytest.mark.parametrize("episodes", [1, 2])
+def test_what_an_oracle_and_random_actions_return_is_a_named_line(tmp_path: Path, episodes: int) -> None:
+    comparison = swept(tmp_path, episodes=episodes, levels={"oracle": 15.4, "random": -3.0})
+    looks = looks_of(comparison.best)
+    with drawing():
+        figures = {learning_figure(comparison, looks): episodes, adaptation_figure(comparison, looks): 1}
+    for figure, scale in figures.items():
+        named = {"oracle": 15.4 * scale, "random": -3.0 * scale}
+        for panel in figure.axes:
+            heights = [np.unique(np.asarray(line.get_ydata())).tolist() for line in panel.get_lines()]
+            assert all([height] in heights for height in named.values())
+        texts = [text for text in figure.axes[-1].texts if isinstance(text, Annotation)]
+        assert {text.get_text(): text.xy[1] for text in texts} == pytest.approx(named)

@@ -142,3 +142,13 @@ def test_jobs_of_a_sweep_that_have_not_begun_are_counted(tmp_path: Path, words: 
     assert jobs_not_begun(tmp_path) == 0
     (tmp_path / "multirun.yaml").write_text(yaml.safe_dump({"hydra": {"overrides": {"task": words}}}))
     assert jobs_not_begun(tmp_path) == missing
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"levels": 3}', '{"levels": {"oracle": NaN, "random": true}}'])
+def test_a_record_of_levels_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
+    folder = make_run(tmp_path / "run", [[[1.0, 2.0]]], levels={"oracle": 15.4, "random": 0.0})
+    (run,) = find_runs([folder]).runs
+    assert run.levels == {"oracle": 15.4, "random": 0.0}
+    (folder / "used.json").write_text(text)
+    (run,) = find_runs([folder]).runs
+    assert run.levels == {}

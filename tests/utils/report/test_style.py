@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import matplotlib as mpl
+import pytest
 from matplotlib.colors import to_rgb
 
+from utils.report import style
 from utils.report.comparison import MOST_COMPARED
 from utils.report.style import drawing, looks_of, wrapped_label
 
@@ -39,3 +41,9 @@ def test_a_long_name_is_wrapped_at_its_spaces() -> None:
         "algorithm.learning_rate=0.0003",
         "env.circle_radius=2",
     ]
+
+
+def test_names_are_moved_only_where_they_would_overlap() -> None:
+    assert style._spread([0.0, 5.0, 5.1, 20.0], 1.0) == pytest.approx([0.0, 4.55, 5.55, 20.0])
+    assert style._spread([1.0, 1.0, 1.0, 2.5], 1.0) == pytest.approx([-0.125, 0.875, 1.875, 2.875])
+    assert style._spread([], 1.0) == []
