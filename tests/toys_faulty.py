@@ -10,6 +10,7 @@ import os
 import resource
 import select
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -51,10 +52,10 @@ class FinalError(BaseException):
 
 def surroundings() -> dict[str, Any]:
     """What a process sees of the world."""
-    ignored = [
+    deaf_to = [
         name
         for name in ("SIGHUP", "SIGINT", "SIGTERM")
-        if signal.getsignal(getattr(signal, name)) is signal.SIG_IGN
+        if signal.getsignal(getattr(signal, name)) not in (signal.SIG_DFL, signal.default_int_handler)
     ]
     blocked = sorted(signal.Signals(one).name for one in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
     variables = {
@@ -63,7 +64,7 @@ def surroundings() -> dict[str, Any]:
     }
     heavy = [name for name in ("torch", "hydra", "wandb") if name in sys.modules]
     return {
-        "ignored": ignored,
+        "deaf_to": deaf_to,
         "blocked": blocked,
         "variables": variables,
         "stdin": os.readlink("/proc/self/fd/0"),
@@ -136,9 +137,21 @@ def start_threads() -> None:
 
 def use_multiprocessing() -> None:
     """Compute something in a process of one's own, and fail if that does not work."""
-    for method in ("fork", "spawn", None):
+    for method in ("fork", "spawn", "forkserver", None):
         with multiprocessing.get_context(method).Pool(1) as pool:
             assert pool.map(abs, [-3]) == [3]
+
+
+def end_children() -> None:
+    """Start a program and a fork, and ask both to end; one that does not is waited for in vain."""
+    program = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1e6)"])
+    program.terminate()
+    assert program.wait() == -signal.SIGTERM
+    forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1e6,))
+    forked.start()
+    forked.terminate()
+    forked.join()
+    assert forked.exitcode == -signal.SIGTERM
 
 
 # Faults by which an environment ends or meddles with its process, its descriptors or its memory.
@@ -153,12 +166,16 @@ ABUSES: dict[str, Callable[[], object]] = {
     "exec": lambda: os.execv(sys.executable, [sys.executable, "-c", ""]),
     "threads": start_threads,
     "multiprocessing": use_multiprocessing,
+    "end_children": end_children,
     "write_everywhere": write_everywhere,
     "write_into_rows": write_into_rows,
     "close_all": lambda: os.closerange(0, 256),
 }
 # Faults that the backends live through without building anything anew.
-HARMLESS = ("fork_and_return", "fork_and_raise", "fork_and_stay", "threads", "multiprocessing")
+HARMLESS = (
+    *("fork_and_return", "fork_and_raise", "fork_and_stay"),
+    *("threads", "multiprocessing", "end_children"),
+)
 # Faults that raise what is no `Exception`.
 FINAL_ERRORS: dict[str, type[BaseException]] = {
     "generator_exit": GeneratorExit,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import weakref
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Self
 
@@ -11,10 +14,43 @@ from typing import Self
 ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
+class _Masks(threading.local):
+    """The signal masks of a thread that is about to fork, one for each hook."""
+
+    def __init__(self) -> None:
+        self.before: list[Iterable[int]] = []
+
+
+_masks = _Masks()
+
+
+def in_forks(restore: Callable[[], object]) -> None:
+    """Call this in every fork of this process, before a signal that ends a run can reach the fork.
+
+    Python forgets what a fork receives while it still has the handlers of its parent: so a `terminate()` that
+    comes early would be lost.
+    """
+
+    def restore_and_unblock() -> None:
+        restore()
+        _unblock()
+
+    os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=restore_and_unblock)
+
+
+def _block() -> None:
+    _masks.before.append(signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS))
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before.pop())
+
+
 class StopSignal:
     """While entered, the first of these signals is only noted; a second one acts as always.
 
-    SIGHUP stays ignored where it already is, as under nohup.
+    SIGHUP stays ignored where it already is, as under nohup. In forks the signals act as always: nobody there
+    reads the flag, and who ends such a process would wait for it in vain.
     """
 
     def __init__(self) -> None:
@@ -26,6 +62,8 @@ class StopSignal:
             for number in ENDINGS:
                 if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP:
                     self._previous[number] = signal.signal(number, self._note)
+            restore = weakref.WeakMethod(self._restore)
+            in_forks(lambda: method(*ENDINGS) if (method := restore()) else None)
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -64,3 +64,14 @@ def test_under_nohup_a_closed_terminal_stays_ignored() -> None:
         os.kill(os.getpid(), signal.SIGHUP)
         assert stop.received is None
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_in_a_fork_the_signals_act_as_always() -> None:
+    """An environment in this process may start one and end it by `terminate()`."""
+    with StopSignal() as stop:
+        if not (child := os.fork()):
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.received == signal.SIGTERM

@@ -44,5 +44,5 @@ def end_also_if_killed() -> None:
 def _end_started(pid: int, mark: int) -> None:
     if os.getpid() == pid:  # and not a fork of it
         tracker: Any = vars(resource_tracker)["_resource_tracker"]
-        # The tracker ends by itself, when it has cleaned up.
-        end_marked({mark}, END_S, spared={tracker._pid})
+        # The tracker ends by itself, when it has cleaned up after this process.
+        end_marked({mark}, END_S, spared={tracker._pid}, cleaning=0.0)

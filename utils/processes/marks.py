@@ -23,6 +23,8 @@ LINE = b"Max file locks"
 MARKS_OF_A_RUN = 1 << 20
 # How long one look waits for the last of the processes that it has ended.
 LOOK_MS = 50
+# How long those may take to end by themselves that ignore SIGTERM.
+CLEANING_S = 2.0
 
 
 def are_supported() -> bool:
@@ -71,17 +73,35 @@ def marked_processes(marks: Container[int]) -> Iterator[int]:
                 yield int(entry.name)
 
 
-def end_marked(marks: Container[int], timeout: float, spared: Container[int] = ()) -> int:
-    """Kill the processes that have one of these marks, until there are none; return how many were killed."""
-    ended, deadline = set[int](), time.monotonic() + timeout
+def end_marked(
+    marks: Container[int], timeout: float, spared: Container[int] = (), cleaning: float = CLEANING_S
+) -> int:
+    """Kill the processes that have one of these marks, until there are none; return how many were killed.
+
+    Those that ignore SIGTERM have `cleaning` seconds to end by themselves. The resource trackers of
+    multiprocessing and joblib do so: they remove what the others leave in shared memory, and then end.
+    """
+    ended, start = set[int](), time.monotonic()
     # One that is killed may have started another one before, which the next look finds.
     while found := [pid for pid in marked_processes(marks) if pid not in spared]:
-        ended.update(found)
-        for pid in found:
-            _end(pid, marks, LOOK_MS * (pid == found[-1]))
-        if time.monotonic() > deadline:  # the kernel does not let go of one that waits for a device
+        waited = time.monotonic() - start
+        now = [pid for pid in found if waited >= cleaning or not _ignores(pid, signal.SIGTERM)]
+        ended.update(now)
+        for pid in now:
+            _end(pid, marks, LOOK_MS * (pid == now[-1]))
+        if not now:
+            time.sleep(LOOK_MS / 1000)
+        if waited > timeout:  # the kernel does not let go of one that waits for a device
             break
     return len(ended)
+
+
+def _ignores(pid: int, number: int) -> bool:
+    """Whether a process ignores a signal, by which it shows that it will end in its own time."""
+    with suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
+        ignored = int(file.read().partition(b"SigIgn:")[2].split(None, 1)[0], 16)
+        return bool(ignored >> (number - 1) & 1)
+    return False
 
 
 def _end(pid: int, marks: Container[int], wait_ms: int) -> None:

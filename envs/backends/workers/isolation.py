@@ -11,12 +11,13 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import forkserver
+from types import FrameType
 from typing import Any
 
 import psutil
 
 from utils.environment import passed_on
-from utils.stop_signal import ENDINGS
+from utils.stop_signal import ENDINGS, in_forks
 
 PR_SET_PDEATHSIG = 1
 # Workers are the parallelism: threads inside each of them would only fight for the same cores.
@@ -54,11 +55,7 @@ def isolate(
     # For the trainer the worker stays a daemon. For itself it is none, or an environment that uses
     # multiprocessing could start no process.
     multiprocessing.current_process().daemon = False
-    # Signals that end a run reach the whole group; the trainer decides when its workers stop, after its
-    # checkpoint.
-    for number in ENDINGS:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
+    _stay_at_endings()
     # An environment reads no terminal.
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
@@ -82,6 +79,31 @@ def isolate(
     if dies_with_parent:
         _die_with_parent()
         _lead_a_group()
+
+
+def _stay_at_endings() -> None:
+    """Let the signals that end a run pass by: they reach the whole group, and the trainer decides when its
+    workers stop, after its checkpoint.
+
+    By a handler that does nothing, since what is *ignored* stays ignored in all that an environment starts:
+    `terminate()` of a simulator would not end it, and the `wait()` after it would hang.
+    """
+    for number in ENDINGS:
+        signal.signal(number, _pass_by)
+        signal.siginterrupt(number, False)  # a system call of an environment goes on
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)
+    # A program that is started has no handlers. A fork has those of its parent.
+    in_forks(_end_at_endings)
+
+
+def _pass_by(number: int, frame: FrameType | None) -> None:
+    """Do nothing."""
+
+
+def _end_at_endings() -> None:
+    for number in ENDINGS:
+        if signal.getsignal(number) is _pass_by:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _die_with_parent() -> None:

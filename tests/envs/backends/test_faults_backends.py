@@ -91,15 +91,16 @@ def test_every_policy_holds_on_every_backend(name: str, fault: str, policy: OnFa
 @pytest.mark.parametrize("fault", HARMLESS)
 @pytest.mark.parametrize("name", PROCESSES)
 def test_what_an_environment_may_do_in_a_worker_costs_nothing(name: str, fault: str, tmp_path: Path) -> None:
-    """It forks, starts threads that stay or fail, and uses multiprocessing."""
+    """It forks, starts threads that stay or fail, uses multiprocessing, and ends what it has started."""
     with manage(faulty(tmp_path, fault, times=2), name) as manager:
         assert played(manager) == fault_free()
         assert happened(tmp_path) == 2 and manager.faults.restarts == 0
 
 
+@pytest.mark.parametrize("fault", ["multiprocessing", "end_children"])
 @pytest.mark.parametrize("name", [name for name in BACKENDS if name not in PROCESSES])
-def test_multiprocessing_works_on_the_other_backends_too(name: str, tmp_path: Path) -> None:
-    with manage(faulty(tmp_path, "multiprocessing"), name) as manager:
+def test_multiprocessing_works_on_the_other_backends_too(name: str, fault: str, tmp_path: Path) -> None:
+    with manage(faulty(tmp_path, fault), name) as manager:
         assert played(manager) == fault_free()
         assert happened(tmp_path) == 1 and manager.faults.restarts == 0
 

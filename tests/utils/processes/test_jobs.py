@@ -133,6 +133,8 @@ def test_jobs_of_a_real_launcher_train_wherever_they_are_started_and_end_with_a_
         assert len(processes_of(tmp_path)) >= 1 + 2 + 4 * (launcher != "joblib")
         sweep.kill()
         assert wait_until_none(tmp_path) == []
+        # Joblib names what it shares by the number of the sweep, and its tracker removes it.
+        assert [name for name in os.listdir("/dev/shm") if str(sweep.pid) in name] == []
     finally:
         sweep.kill()
         sweep.wait()

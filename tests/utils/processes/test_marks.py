@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,3 +100,41 @@ def test_the_process_that_looks_is_not_ended() -> None:
 def test_runs_have_marks_of_their_own() -> None:
     first, second = new_run(), new_run()
     assert first[0] not in second and first[-1] not in second and len(first) == len(second)
+
+
+def test_one_that_ignores_sigterm_may_clean_up_after_the_others(
+    parent: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    """So do the resource trackers of multiprocessing and joblib, when the processes that they serve end."""
+    marks, left = new_run(), tmp_path / "left"
+    left.touch()
+    let_start(parent, marks[1])
+    served, end = os.pipe()
+    cleaner = f"""
+import os, signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+os.read({served}, 1)
+os.remove({str(left)!r})
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", cleaner], stdout=subprocess.PIPE, text=True, pass_fds=[served]
+    ) as tracker:
+        assert tracker.stdout is not None and tracker.stdout.readline() == "ready\n"
+        put_mark(tracker.pid, marks[2])
+        threading.Thread(target=lambda: (parent.wait(), os.close(end))).start()
+        # The cleaner takes as long as it needs on a busy machine.
+        assert end_marked(marks, 60.0, cleaning=60.0) == 5
+    os.close(served)
+    assert tracker.returncode == 0 and not left.exists()
+
+
+def test_one_that_ignores_sigterm_and_does_not_end_is_killed_too() -> None:
+    marks = new_run()
+    with subprocess.Popen(
+        ["/bin/sh", "-c", "trap '' TERM; echo ready; exec sleep 1000"], stdout=subprocess.PIPE
+    ) as deaf:
+        assert deaf.stdout is not None and deaf.stdout.readline() == b"ready\n"
+        put_mark(deaf.pid, marks[0])
+        assert end_marked(marks, 10.0, cleaning=0.1) == 1
+    assert deaf.returncode == -signal.SIGKILL

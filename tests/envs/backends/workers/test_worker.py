@@ -25,7 +25,7 @@ def test_a_worker_is_deaf_to_ctrl_c_single_threaded_and_light(method: StartMetho
     with manager, pytest.raises(WorkerError) as caught:
         manager.reset()
     seen = json.loads(str(caught.value).split("raised ValueError: ", 1)[1].splitlines()[0])
-    assert (seen["ignored"], seen["blocked"], seen["stdin"]) == (
+    assert (seen["deaf_to"], seen["blocked"], seen["stdin"]) == (
         ["SIGHUP", "SIGINT", "SIGTERM"],
         [],
         "/dev/null",
