@@ -135,9 +135,9 @@ def start_threads() -> None:
     threading.Thread(target=go_wrong, args=("raise",)).start()
 
 
-def use_multiprocessing() -> None:
+def use_multiprocessing(*methods: str | None) -> None:
     """Compute something in a process of one's own, and fail if that does not work."""
-    for method in ("fork", "spawn", "forkserver", None):
+    for method in methods:
         with multiprocessing.get_context(method).Pool(1) as pool:
             assert pool.map(abs, [-3]) == [3]
 
@@ -165,7 +165,9 @@ ABUSES: dict[str, Callable[[], object]] = {
     "abort": os.abort,
     "exec": lambda: os.execv(sys.executable, [sys.executable, "-c", ""]),
     "threads": start_threads,
-    "multiprocessing": use_multiprocessing,
+    "multiprocessing": lambda: use_multiprocessing("fork", "spawn", None),
+    # In a worker only: in the trainer's process it would be the one that starts the workers.
+    "forkserver": lambda: use_multiprocessing("forkserver"),
     "end_children": end_children,
     "write_everywhere": write_everywhere,
     "write_into_rows": write_into_rows,
@@ -174,7 +176,7 @@ ABUSES: dict[str, Callable[[], object]] = {
 # Faults that the backends live through without building anything anew.
 HARMLESS = (
     *("fork_and_return", "fork_and_raise", "fork_and_stay"),
-    *("threads", "multiprocessing", "end_children"),
+    *("threads", "multiprocessing", "forkserver", "end_children"),
 )
 # Faults that raise what is no `Exception`.
 FINAL_ERRORS: dict[str, type[BaseException]] = {

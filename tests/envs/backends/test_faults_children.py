@@ -33,7 +33,7 @@ class LeaveAndHang(LeaveProcesses):
         signal.pause()
 
 def play():
-    folder = Path(os.environ["PROBE"])
+    folder = Path(os.environ["RETRIAL_PROBE"])
     families = [DoingFamily(kind(folder)) for kind in (LeaveProcesses, LeaveAndHang)]
     config = BackendConfig(name=sys.argv[2], start_method=StartMethod[sys.argv[1]])
     factories = [lambda family=family: family for family in families]
@@ -98,7 +98,7 @@ def test_nothing_outlives_a_trainer_that_is_killed_and_no_file_either(
     temporary, probe = tmp_path / "temporary", tmp_path / "probe"
     temporary.mkdir()
     probe.mkdir()
-    monkeypatch.setenv("PROBE", str(probe))
+    monkeypatch.setenv("RETRIAL_PROBE", str(probe))
     monkeypatch.setenv("TMPDIR", str(temporary))
     with launch(tmp_path, TRAINER, method, backend, where) as process:
         wait_for_files(probe, process, 2)

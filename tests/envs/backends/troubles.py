@@ -159,7 +159,7 @@ def nothing() -> None:
 class LeaveProcesses:
     """Start processes that never end, in every way there is, and leave a file that says so.
 
-    Each has the folder in its command or in the environment that it was started with: `PROBE` is the folder.
+    Each has the folder in its command or in the environment that it was started with: a variable holds it.
     """
 
     def __init__(self, folder: Path) -> None:
