@@ -22,7 +22,7 @@ _failed_jobs: list[str] = []  # of a sweep, each by its words
 def main() -> int:
     """Run one command line; the exit code is 2 for a mistake in it, before anything is created."""
     from utils.processes.jobs import end_also_if_killed, end_with_this_process
-    from utils.processes.streams import fill_standard_streams, show_any_letter
+    from utils.processes.streams import fill_standard_streams, show_any_letter, write_text_out
 
     fill_standard_streams()  # before any file is opened, which would take the place of a closed stream
     show_any_letter()
@@ -31,7 +31,7 @@ def main() -> int:
 
     try:
         if asks_for_a_report(sys.argv[1:]):
-            _show(run_report(sys.argv[1:]))
+            write_text_out(run_report(sys.argv[1:]))
             return 0
         is_outermost = end_with_this_process()  # the check may build environments, which may start processes
         from configs.cli import read  # with torch and Hydra, which a report need not wait for
@@ -41,7 +41,7 @@ def main() -> int:
         print(mistake, file=sys.stderr)
         return 2
     if command.text is not None:
-        _show(command.text)
+        write_text_out(command.text)
         return 0
     for note in command.notes:
         print(note, file=sys.stderr)
@@ -49,7 +49,7 @@ def main() -> int:
         from configs.evaluating import evaluate_runs
 
         text, exit_code = evaluate_runs(command.runs, _run, failed=FAILED)
-        _show(text)
+        write_text_out(text)
         return exit_code
     if command.mode is not None:
         _one_run(command)
@@ -67,15 +67,6 @@ def main() -> int:
     if _failed_jobs:
         print(f"Failed: {'; '.join(_failed_jobs)}. The folders of all jobs are kept.", file=sys.stderr)
     return 1 if _failed_jobs else 0
-
-
-def _show(text: str) -> None:
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:  # `| head` has read enough: the interpreter must not try again when it ends
-        import os
-
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _one_run(command: CommandLine) -> None:

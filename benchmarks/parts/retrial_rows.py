@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -213,11 +213,12 @@ class _Phases(Sink):
         times: NDArray[np.int64],
         rows: Rows,
         slots: NDArray[np.int64],
-        *chosen: Any,
+        actions: NDArray[Any],
+        extras: Mapping[str, NDArray[Any]],
     ) -> None:
         self.stamps.append(rows.info[slots, -len(STAMPS) :])
         if self.inner is not None:
-            self.inner.write(trials, times, rows, slots, *chosen)
+            self.inner.write(trials, times, rows, slots, actions, extras)
 
     def commit(self, lengths: NDArray[np.int64]) -> None:
         if self.inner is not None:

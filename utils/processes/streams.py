@@ -26,3 +26,15 @@ def show_any_letter() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a closed one is None
             stream.reconfigure(errors="backslashreplace")
+
+
+def write_text_out(text: str) -> None:
+    """Write a text and its end of line to standard output, also where nobody reads it to its end."""
+    output = sys.stdout
+    if not isinstance(output, io.TextIOBase):  # a closed one is None
+        return
+    try:
+        output.write(text + "\n")
+        output.flush()
+    except BrokenPipeError:  # `| head` has read enough: the interpreter must not try again when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
