@@ -19,12 +19,14 @@ from utils.options import OptionError
 FOREIGN = ("wandb", ".submitit")
 # Folders of a run folder in which the project and Hydra write.
 OWN_FOLDERS = (".hydra", "checkpoints")
+# The ends of the names of files that they write in the run folder itself.
+FILE_ENDS = (".json", ".jsonl", ".yaml", ".png", ".log", ".lock")
 # The one entry that `allow_links` lets be a link: the replay may need a larger disk.
 MAY_BE_ELSEWHERE = os.path.join("checkpoints", "segments")
 
 
 def check_run_folder(folder: Path, *, allow_links: bool = False) -> None:
-    """Refuse a run folder in which an entry is a link, or neither a file nor a folder."""
+    """Refuse a run folder in which an entry is a link, neither a file nor a folder, or one for the other."""
     for path in _entries(folder):
         name = os.path.relpath(path, folder)
         try:
@@ -46,6 +48,15 @@ def check_run_folder(folder: Path, *, allow_links: bool = False) -> None:
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             raise OptionError(
                 f"{path} is neither a file nor a folder: remove it, or take another run folder."
+            )
+        # The folders of checkpoints have names of their own, and whatever is wrong in them is damage.
+        if stat.S_ISDIR(mode) and name.endswith(FILE_ENDS) and os.sep not in name:
+            raise OptionError(
+                f"{path} is a folder where a run has a file: remove it, or give it another name."
+            )
+        if stat.S_ISREG(mode) and name in OWN_FOLDERS:
+            raise OptionError(
+                f"{path} is a file where a run has a folder: remove it, or give it another name."
             )
 
 

@@ -83,6 +83,20 @@ def test_what_is_neither_a_file_nor_a_folder_is_refused_before_it_is_opened(tmp_
         check_run_folder(folder)
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "tasks.json", "adaptation.png", ".lock", "main.log"])
+def test_a_folder_in_the_place_of_a_file_is_a_sentence(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(OptionError, match="is a folder where a run has a file"):
+        check_run_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", [".hydra", "checkpoints"])
+def test_a_file_in_the_place_of_a_folder_is_a_sentence(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(OptionError, match="is a file where a run has a folder"):
+        check_run_folder(tmp_path)
+
+
 def test_what_a_link_points_to_stays_as_it_is_whatever_writes(tmp_path: Path) -> None:
     home = tmp_path / "thesis.tex"
     home.write_text("years of work")
