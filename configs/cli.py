@@ -12,7 +12,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
 from configs.compose import Composer, checked
-from configs.help import help_text, recipes_text
+from configs.help import also_changed, help_text, recipes_text
 from configs.hydra_private import flag_parser
 from configs.launch import job_folders_of, refuse_folder, refuse_sweep_folder, run_folder_of
 from configs.runs import MAY_CHANGE, RecordedRun, continued, evaluated
@@ -112,7 +112,7 @@ def _single(
     folder = run_folder_of(composed)
     if folder is not None and not shown:
         refuse_folder(folder, allow_links=config.allow_links)
-    remarks = tuple(notes(config, overrides))
+    remarks = (*also_changed(composer, config, overrides), *notes(config, overrides))
     if shown:
         return CommandLine(tuple(words), notes=remarks)
     return CommandLine(
@@ -121,7 +121,10 @@ def _single(
 
 
 def _check_jobs(composer: Composer, overrides: list[Override]) -> tuple[str, ...]:
-    """Check every job of a sweep; returns the notes that hold in all: an option may be for some jobs only."""
+    """Check every job of a sweep; returns the notes on it.
+
+    Of options that change nothing, those are told that do so in all jobs: one may be for some jobs only.
+    """
     if any(
         override.key_or_group == "hydra/sweeper" and override.value() != "basic" for override in overrides
     ):
@@ -130,11 +133,13 @@ def _check_jobs(composer: Composer, overrides: list[Override]) -> tuple[str, ...
     else:
         jobs = composer.jobs(overrides)
     notes_of_jobs: list[list[str]] = []
+    brought: dict[str, None] = {}  # each sentence once, whichever jobs it is about
     seen: set[Path | None] = {None}
     for number, job in enumerate(jobs):
         composed = composer.dict_config(job)
         config = checked(composed)[0]
         notes_of_jobs.append(notes(config, job))
+        brought |= dict.fromkeys(also_changed(composer, config, job))
         # Hydra writes into the folders of a sweep and of its jobs before a job can look at its own.
         folder, own = job_folders_of(composed, number)
         if folder is not None and folder not in seen:
@@ -144,7 +149,8 @@ def _check_jobs(composer: Composer, overrides: list[Override]) -> tuple[str, ...
         seen.add(folder)
     if not notes_of_jobs:
         raise OptionError("There is nothing to run: an option of the sweep gives no values.")
-    return tuple(note for note in notes_of_jobs[0] if all(note in others for others in notes_of_jobs))
+    common = [note for note in notes_of_jobs[0] if all(note in others for others in notes_of_jobs)]
+    return (*brought, *common)
 
 
 def _is_multirun(overrides: Sequence[Override], flag: bool) -> bool:

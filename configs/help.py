@@ -1,4 +1,4 @@
-"""The texts of --help and of env=list."""
+"""The texts of --help, and the note on what a choice brought with it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,20 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from hydra.core.override_parser.types import Override
+from omegaconf import OmegaConf
 
 from configs.compose import Composer
 from configs.schema import FOLDER, GROUPS, NAME_FIELDS
-from configs.values import shown
-from utils.options import range_text
+from configs.values import option_names, shown
+from policies.run.config import Config
+from policies.run.sizes import needs_of
+from utils.options import range_text, unread_options
+
+# Choices that recipes know, so that one of them can bring other settings with it.
+SILENT_CHOICES = ("algorithm", "agent", "memory")
+# So many of those are shown, which is two lines.
+MOST_CHANGED = 5
+_NOWHERE = object()
 
 USAGE = """Retrial trains agents that adapt within a trial: k episodes on one unknown task.
 
@@ -67,3 +76,46 @@ def _options(config: Any, prefix: str = "") -> Iterator[tuple[str, str, str]]:
             yield f"{prefix}{item.name}", shown(getattr(config, item.name)), meaning
     for item in nested:
         yield from _options(getattr(config, item.name), f"{prefix}{item.name}.")
+
+
+def also_changed(composer: Composer, config: Config, overrides: Sequence[Override]) -> list[str]:
+    """A sentence on the settings that a choice brought with it, beside those of its own section.
+
+    Somebody who compares two algorithms would not see that their recipes differ in more. What is compared is
+    the same environment, and experiment, without the choice.
+    """
+    chosen = [override for override in overrides if override.key_or_group in SILENT_CHOICES]
+    if not chosen:
+        return []
+    typed = {override.key_or_group for override in overrides}
+    sections = tuple(f"{override.key_or_group}." for override in chosen)
+    unread = [name for name, _ in unread_options(config, config, needs_of(config))]
+    now = composer.dict_config(overrides)
+    before = composer.dict_config([override for override in overrides if _is_kept(override)])
+    found: list[str] = []
+    for name in option_names(now):
+        parts = [name.rsplit(".", depth)[0] for depth in range(name.count(".") + 1)]
+        if name.startswith(sections) or not {*parts}.isdisjoint([*typed, *unread]):
+            continue
+        value, default = (OmegaConf.select(one, name, default=_NOWHERE) for one in (now, before))
+        if default is not _NOWHERE and value != default:
+            found.append(f"{name}={_as_typed(value)} ({_as_typed(default)})")
+    # How long is what a comparison hangs on most.
+    found.sort(key=lambda one: not one.startswith("train."))
+    if not found:
+        return []
+    more = f" and {len(found) - MOST_CHANGED} more" if len(found) > MOST_CHANGED else ""
+    words = " ".join(override.input_line or "" for override in chosen)
+    return [f"With {words} also changed: {', '.join(found[:MOST_CHANGED])}{more}."]
+
+
+def _is_kept(override: Override) -> bool:
+    """Whether an override chooses an environment or an experiment."""
+    return override.key_or_group in GROUPS and override.key_or_group not in SILENT_CHOICES
+
+
+def _as_typed(value: Any) -> str:
+    """The value of an option of a composed config, whose lists are OmegaConf's."""
+    if OmegaConf.is_list(value):
+        value = OmegaConf.to_object(value)
+    return shown(value)

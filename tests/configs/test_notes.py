@@ -39,7 +39,7 @@ from utils.options import unread_options
     ],
 )
 def test_an_option_that_does_nothing_is_told_once(words: str, about: str) -> None:
-    (note,) = read(words.split()).notes
+    (note,) = notes_on_unread(words)
     assert about in note
 
 
@@ -57,7 +57,39 @@ def test_an_option_that_does_nothing_is_told_once(words: str, about: str) -> Non
     ],
 )
 def test_of_what_is_read_by_some_job_nothing_is_said(words: str) -> None:
-    assert read(words.split()).notes == ()
+    assert not notes_on_unread(words)
+
+
+def notes_on_unread(words: str) -> list[str]:
+    return [note for note in read(words.split()).notes if " also changed: " not in note]
+
+
+def notes_on_choices(words: str) -> list[str]:
+    return [note for note in read(words.split()).notes if " also changed: " in note]
+
+
+def test_what_a_choice_brought_beside_its_own_section_is_one_short_note() -> None:
+    (note,) = notes_on_choices("algorithm=SAC")
+    assert note.startswith("With algorithm=SAC also changed: ") and len(note) < 220
+    with Composer() as composer:
+        now, before = (composer.config(composer.parse(words)) for words in (["algorithm=SAC"], []))
+    assert before.algorithm.name == "PPO", "the demo's own choice"
+    total = f"train.n_env_steps_total={now.train.n_env_steps_total} ({before.train.n_env_steps_total})"
+    assert total in note and "algorithm." not in note.partition(":")[2]
+
+
+@pytest.mark.parametrize(
+    "words", ["", "algorithm=PPO", "seed=1 num_slots=8", "env=AntDir", "agent=Memory backend=serial"]
+)
+def test_what_is_the_default_of_the_environment_brings_nothing(words: str) -> None:
+    assert not notes_on_choices(words)
+
+
+def test_what_was_typed_is_no_news_and_each_job_of_a_sweep_is_compared_with_the_default() -> None:
+    (note,) = notes_on_choices("algorithm=SAC train.n_env_steps_total=5000")
+    assert "n_env_steps_total" not in note
+    sweep = notes_on_choices("-m algorithm=PPO,SAC,TD3 seed=0,1")
+    assert [one.split()[1] for one in sweep] == ["algorithm=SAC", "algorithm=TD3"]
 
 
 def test_the_conditions_of_all_options_can_be_checked_in_every_run(composer: Composer) -> None:
