@@ -58,6 +58,8 @@ def sentence_of(words: str, config_dir: Path | None = None) -> str:
             "algorithm.batch_size=64 is written algorithm.minibatches=N here "
             "(the gradient steps of an epoch).",
         ),
+        ("algorithm=SAC tau=0.01", "tau=0.01 is written algorithm.tau=0.01 here."),
+        ("algorithm.buffer_size=9000", "algorithm.buffer_size=9000 is written train.buffer_size=9000 here."),
         # Published guides.
         ("env.env_name=AntDir-v0", "env.env_name=AntDir-v0 is written env=AntDir here."),
         (
