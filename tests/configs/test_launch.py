@@ -54,8 +54,7 @@ def test_the_second_of_two_runs_leaves_the_records_of_the_first_alone(
 
 def test_what_stands_in_the_way_on_the_disk_is_a_sentence(composer: Composer, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".hydra").touch()
+    (tmp_path / "run" / ".hydra" / "config.yaml").mkdir(parents=True)
     for folder, said in (("file/x", "cannot be made or written"), ("run", "cannot be written")):
         with pytest.raises(SystemExit, match=said) as caught:
             launch(
