@@ -31,6 +31,16 @@ def test_the_folder_is_known_before_hydra_makes_it(composer: Composer, tmp_path:
     assert run_folder_of(later) is None and not (tmp_path / "ü").exists()
 
 
+def test_gymnasium_environments_have_folders_of_their_own(composer: Composer) -> None:
+    words = ["env=Gymnasium", "env.id=Acrobot-v1"]
+    composed = composer.dict_config(composer.parse(words))
+    folder = run_folder_of(composed)
+    assert folder is not None and folder.parent == Path.cwd() / "outputs" / "Acrobot-v1"
+    assert Path(composed.hydra.sweep.dir).parent == Path("multirun/Acrobot-v1")
+    composed = composer.dict_config(composer.parse([*words, "hydra.run.dir=x"]))
+    assert run_folder_of(composed) == Path.cwd() / "x", "the command line wins"
+
+
 def test_a_run_is_launched_with_the_lock_of_its_folder(composer: Composer, tmp_path: Path) -> None:
     def task(folder: Path, lock: RunLock | None) -> None:
         assert folder == tmp_path / "run" and lock is not None and (folder / ".hydra").is_dir()
