@@ -56,6 +56,7 @@ FIELD = {
     "num_minibatches": ("algorithm.minibatches={value}",),
     "num_mini_batches": ("algorithm.minibatches={value}",),
     "batch_size": ("algorithm.minibatches=N", "algorithm.batch_size={value}"),
+    "polyak": ("algorithm.tau=N",),
     "net_arch": ("agent.hidden={value}",),
     "activation_fn": ("agent.activation={value}",),
     "norm_obs": ("agent.normalise_obs={value}",),
@@ -69,10 +70,12 @@ FIELD = {
     "buffer_size": ("train.buffer_size={value}",),
     "learning_starts": ("train.num_init_rollouts_pool=N",),
     "gradient_steps": ("train.updates_per_step=N",),
+    "train_freq": ("train.num_rollouts_per_iter=N",),
     "utd": ("train.updates_per_step={value}",),
     "horizon": ("env.max_episode_steps={value}",),
     "max_steps": ("env.max_episode_steps={value}",),
     "eval_freq": ("evaluation.every={value}",),
+    "n_eval_episodes": ("env.num_eval_tasks=N",),
     "save_freq": ("checkpoint_every={value}",),
     # What it runs on.
     "env_id": ("env={env}",),
@@ -92,6 +95,9 @@ REMARKS = {
     "num_steps": "env steps of all slots together",
     "learning_starts": "trials of random actions",
     "gradient_steps": "updates for each env step",
+    "polyak": "1 - polyak: the part of the targets that is new",
+    "train_freq": "trials of an iteration",
+    "n_eval_episodes": "test tasks, each with one trial",
     "num_episodes": f"a run is measured in env steps, here those of episodes with {EPISODE}",
 }
 

@@ -39,6 +39,8 @@ def sentence_of(words: str, config_dir: Path | None = None) -> str:
         ),
         # The field's words.
         ("algorithm.gamma=0.9", "algorithm.gamma=0.9 is written algorithm.discount=0.9 here."),
+        ("algorithm=SAC tau=0.1", "tau=0.1 is written algorithm.tau=0.1 here."),
+        ("n_eval_episodes=4", "is written env.num_eval_tasks=N here (test tasks, each with one trial)."),
         ("algorithm=PPO gae_lambda=0.9", "gae_lambda=0.9 is written algorithm.gae_lambda=0.9 here."),
         (
             "algorithm=SAC algorithm.gae_lambda=0.9",

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from scipy import stats
 
 from utils.statistics import Interval, interquartile_mean, iqm_band, iqm_interval
 
@@ -54,3 +59,24 @@ def test_a_band_is_the_interval_at_every_point() -> None:
         assert (mean[point], low[point], high[point]) == pytest.approx((alone.mean, alone.low, alone.high))
     mean, low, high = iqm_band(curves[:2])
     assert np.array_equal(low, mean) and np.array_equal(high, mean)
+
+
+@pytest.mark.parametrize("runs", [3, 5, 10])
+def test_means_and_bounds_are_those_of_scipy(runs: int) -> None:
+    tasks = np.random.default_rng(4).normal(size=(runs, 4))
+
+    def statistic(*resampled: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+        return stats.trim_mean(np.concatenate(resampled, axis=axis), 0.25, axis=axis)
+
+    found = iqm_interval(tasks)
+    peer = stats.bootstrap(
+        tuple(tasks.T), statistic, n_resamples=2000, method="percentile", rng=np.random.default_rng(0)
+    ).confidence_interval
+    assert found.mean == pytest.approx(stats.trim_mean(tasks.ravel(), 0.25))
+    assert (found.low, found.high) == pytest.approx((peer.low, peer.high))
+
+
+def test_a_report_and_the_table_of_a_run_do_not_wait_for_scipy() -> None:
+    code = "import sys; from utils.statistics import iqm_interval; iqm_interval([1.0, 2.0, 3.0])"
+    command = [sys.executable, "-c", f"{code}; print('scipy' in sys.modules)"]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "False\n"

@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 
 from utils.report.folders import Evaluation, RunFolder
 from utils.report.settings import RunSetting
-from utils.statistics import CUT, FEWEST, RESAMPLES, Interval, interquartile_mean, iqm_band
+from utils.statistics import BOUNDS, CUT, FEWEST, RESAMPLES, Interval, interquartile_mean, iqm_band
 
 Array = NDArray[np.float64]
-# The bounds of a 95 % interval, in percent.
-_BOUNDS = (2.5, 97.5)
 # The measures of a table beside the episodes 1..k.
 TRIAL, AREA = "trial", "area"
 
@@ -80,7 +78,7 @@ def stratified_iqm(scores: Sequence[Array]) -> Interval:
     resampled = np.sort(np.concatenate(drawn, axis=1), axis=1)
     cut = int(CUT * resampled.shape[1])
     means = resampled[:, cut : resampled.shape[1] - cut].mean(1)
-    low, high = np.percentile(means, _BOUNDS)
+    low, high = np.percentile(means, BOUNDS)
     return Interval(mean, float(low), float(high))
 
 
@@ -118,7 +116,7 @@ def improvement(pairs: Sequence[tuple[Array, Array]]) -> Interval:
     mean = float(np.mean(means))
     if min(len(scores) for pair in pairs for scores in pair) < FEWEST:
         return Interval(mean)
-    low, high = np.percentile(resampled, _BOUNDS)
+    low, high = np.percentile(resampled, BOUNDS)
     return Interval(mean, float(low), float(high))
 
 
@@ -136,7 +134,7 @@ def performance_profile(scores: Sequence[Array], thresholds: Array) -> tuple[Arr
         resampled += _draws(rng, len(runs)) @ above / len(scores)
     if min(len(runs) for runs in scores) < FEWEST:
         return share, share, share
-    low, high = np.percentile(resampled, _BOUNDS, axis=0)
+    low, high = np.percentile(resampled, BOUNDS, axis=0)
     return share, low, high
 
 
