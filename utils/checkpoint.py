@@ -37,6 +37,7 @@ from utils.disk.manifest import (
     size_of,
 )
 from utils.disk.written import SEGMENTS, WrittenList
+from utils.text import harmless
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,10 @@ _SEGMENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 class CheckpointError(RuntimeError):
     """A checkpoint could not be written or read; the text is one sentence for the user."""
+
+    def __init__(self, text: object = "") -> None:
+        # It repeats what stands in files that may come from somebody else.
+        super().__init__(harmless(str(text)))
 
 
 class LostSegmentsError(CheckpointError):

@@ -10,11 +10,17 @@ from enum import Enum
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from utils.text import harmless
+
 T = TypeVar("T")
 
 
 class OptionError(ValueError):
     """A wrong name, type, range or combination of options; its text is one sentence for the user."""
+
+    def __init__(self, text: object = "") -> None:
+        # It repeats what was typed, or what stands in the run folder of somebody else.
+        super().__init__(harmless(str(text)))
 
 
 @dataclass(frozen=True)

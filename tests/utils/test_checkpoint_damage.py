@@ -151,3 +151,7 @@ def test_a_reader_of_a_run_that_goes_on_finds_what_replaced_the_one_it_was_readi
 
     monkeypatch.setattr(Manifest, "read", published_meanwhile)
     assert_is(CheckpointStore(tmp_path).latest(), 2)
+
+
+def test_what_a_damaged_file_makes_an_error_say_acts_on_no_terminal() -> None:
+    assert str(CheckpointError("There is no \x1b]0;title\x07.")) == r"There is no \x1b]0;title\x07."

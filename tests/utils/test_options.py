@@ -88,3 +88,7 @@ def test_range_problems_look_into_nested_options() -> None:
 def test_nearest_ignores_case_and_lists_all_when_nothing_is_near() -> None:
     assert nearest("antdir", ["AntDir", "Wind"]) == " Did you mean 'AntDir'?"
     assert nearest("qqq", ["Wind", "AntDir"]) == " Known: AntDir, Wind."
+
+
+def test_the_text_of_a_mistake_acts_on_no_terminal() -> None:
+    assert str(OptionError("seed=\x1b[2Jx is no number.")) == r"seed=\x1b[2Jx is no number."
