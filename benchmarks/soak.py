@@ -28,7 +28,7 @@ from typing import Any
 import psutil
 
 from benchmarks.parts.machine import facts, write
-from benchmarks.parts.soaking.outcome import Outcome, outcome_of
+from benchmarks.parts.soaking.hashes import RunHashes, hashes_of
 from utils.checkpoint import CheckpointStore
 from utils.disk.manifest import size_of
 from utils.logger import METRICS
@@ -59,7 +59,7 @@ ENOUGH = 16
 
 
 @dataclass
-class Sample:
+class Holding:
     """What a trainer holds at one moment."""
 
     descriptors: int
@@ -68,7 +68,7 @@ class Sample:
 
 
 @dataclass
-class Found:
+class SoakResult:
     """All that a soak has seen."""
 
     strikes: Counter[str] = field(default_factory=Counter)
@@ -85,7 +85,7 @@ class Found:
 class Life:
     """One trainer from its start to its end, by itself or by our hand."""
 
-    def __init__(self, words: list[str], folder: Path, chance: random.Random, found: Found) -> None:
+    def __init__(self, words: list[str], folder: Path, chance: random.Random, found: SoakResult) -> None:
         self._chance, self._found = chance, found
         # Nothing is struck before it has grown: a run that never gets anywhere would show nothing.
         self._metrics = folder / "run" / METRICS
@@ -101,7 +101,7 @@ class Life:
                 stderr=subprocess.STDOUT,
                 env=os.environ | {"TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"},
             )
-        self._process, self._samples = psutil.Process(self._trainer.pid), list[Sample]()
+        self._process, self._samples = psutil.Process(self._trainer.pid), list[Holding]()
 
     def run(self) -> bool:
         """Strike until the end; returns whether the run has reached its own."""
@@ -153,7 +153,7 @@ class Life:
 
     def _sample(self, processes: int) -> None:
         memory = self._process.memory_info().rss
-        self._samples.append(Sample(self._process.num_fds(), memory, processes))
+        self._samples.append(Holding(self._process.num_fds(), memory, processes))
 
     def _watch_the_end(self, family: set[psutil.Process]) -> None:
         """Wait until all that the trainer had started is gone."""
@@ -198,14 +198,16 @@ def _parts(children: list[psutil.Process]) -> tuple[list[psutil.Process], list[p
     return workers, [one for one in forkservers if one not in workers]
 
 
-def calm_run(name: str, steps: int, folder: Path) -> Outcome:
+def calm_run(name: str, steps: int, folder: Path) -> RunHashes:
     """What a run comes to that nobody touches, in one process."""
     words = [*RECIPES[name], "backend=serial", f"train.n_env_steps_total={steps}", f"hydra.run.dir={folder}"]
     subprocess.run([sys.executable, str(MAIN), *words], check=True, stdout=subprocess.DEVNULL)
-    return outcome_of(folder)
+    return hashes_of(folder)
 
 
-def killed_run(name: str, steps: int, base: Path, chance: random.Random, found: Found) -> tuple[int, Outcome]:
+def killed_run(
+    name: str, steps: int, base: Path, chance: random.Random, found: SoakResult
+) -> tuple[int, RunHashes]:
     """The number of trainers that a run took, and what it came to."""
     run = base / "run"
     base.mkdir()
@@ -216,10 +218,10 @@ def killed_run(name: str, steps: int, base: Path, chance: random.Random, found: 
         done = Life([f"resume={run}"] if has_checkpoint else new, base, chance, found).run()
         trainers += 1
     found.left_files += os.listdir(base / "temporary")
-    return trainers, outcome_of(run)
+    return trainers, hashes_of(run)
 
 
-def soak(minutes: float, steps: int, seed: int, scratch: Path, found: Found) -> None:
+def soak(minutes: float, steps: int, seed: int, scratch: Path, found: SoakResult) -> None:
     """Run after run of each recipe in turn, until the time is over; the last one is played to its end."""
     calm = {name: calm_run(name, steps, scratch / f"calm-{name}") for name in RECIPES}
     print("The runs to compare with are done.", flush=True)
@@ -227,21 +229,21 @@ def soak(minutes: float, steps: int, seed: int, scratch: Path, found: Found) -> 
     while time.monotonic() < deadline:
         name = list(RECIPES)[number % len(RECIPES)]
         start = time.monotonic()
-        trainers, outcome = killed_run(name, steps, scratch / str(number), chance, found)
+        trainers, hashes = killed_run(name, steps, scratch / str(number), chance, found)
         found.runs.append(
             {
                 "recipe": name,
                 "env_steps": steps,
                 "trainers": trainers,
                 "seconds": round(time.monotonic() - start, 1),
-                "equal": {part: asdict(outcome)[part] == value for part, value in asdict(calm[name]).items()},
+                "equal": {part: asdict(hashes)[part] == value for part, value in asdict(calm[name]).items()},
             }
         )
         print(found.runs[-1], dict(found.strikes), flush=True)
         number += 1
 
 
-def verdict(found: Found) -> list[str]:
+def complaints(found: SoakResult) -> list[str]:
     """What is wrong, as sentences; none where all is well."""
     wrong = list(found.failures)
     wrong += [f"Run {number} differs: {run}." for number, run in enumerate(found.runs) if not _equal(run)]
@@ -266,13 +268,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of what is struck when")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
-    found, start = Found(), time.monotonic()
+    found, start = SoakResult(), time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         try:
             soak(options.minutes, options.env_steps, options.seed, Path(scratch), found)
         except (RuntimeError, subprocess.SubprocessError) as error:
             found.failures.append(str(error))
-    wrong = verdict(found)
+    wrong = complaints(found)
     asked = {"minutes": options.minutes, "env_steps": options.env_steps, "seed": options.seed}
     seen = asdict(found) | {"strikes": dict(sorted(found.strikes.items())), "wrong": wrong}
     minutes = round((time.monotonic() - start) / 60, 1)

@@ -21,7 +21,7 @@ from configs.compose import Composer
 from configs.schema import GROUPS
 from configs.values import option_names
 from policies.run.config import Config
-from tests.fuzz.engine import BrokenPromise, Mutation, Target, check_sentence, snapshot
+from tests.fuzz.engine import BrokenPromise, Mutation, Target, check_sentence, remove
 from utils.options import OptionError
 
 # Values as they may be typed. None of them asks for millions of anything that a user could not wait for.
@@ -47,7 +47,7 @@ class CommandLines(Target):
     """The words after `python main.py`."""
 
     name = "command_lines"
-    num_cases = 60
+    num_cases = 40
     kinds = ("option", "option", "option", "choice", "sign", "flag", "unknown", "letters", "repeat", "order")
     most = 4
 
@@ -78,8 +78,10 @@ class CommandLines(Target):
                 raise
             return
         finally:
-            if snapshot(self._home):
-                raise BrokenPromise(f"{list(snapshot(self._home))} was created")
+            if created := os.listdir(self._home):
+                for name in created:
+                    remove(self._home / name)
+                raise BrokenPromise(f"{created} was created")
         for note in command.notes:
             check_sentence(ValueError(note))
         if command.config is not None:

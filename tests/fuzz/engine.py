@@ -6,6 +6,7 @@ others stay what they are.
 
 from __future__ import annotations
 
+import shutil
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -130,6 +131,14 @@ def check_sentence(error: BaseException, *, may_quote: bool = False) -> None:
         raise BrokenPromise(f"{type(error).__name__} acts on a terminal: {text[:200]!r}") from error
     if "Traceback (most recent call last)" in text and not may_quote:
         raise BrokenPromise(f"{type(error).__name__} shows a traceback: {text[-500:]}") from error
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def snapshot(folder: Path) -> dict[str, bytes | None]:

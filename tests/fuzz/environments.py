@@ -115,7 +115,7 @@ class Environments(Target):
     """An environment of three numbers on backends of this process."""
 
     name = "environments"
-    num_cases = 300
+    num_cases = 200
     kinds = ("raise", "result", "obs", "obs", "info", "number", "flag", "meddle")
     most = 4
 

@@ -11,15 +11,12 @@ import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from envs.meta import FAMILIES
-from policies.run.record import draw_curves
+from policies.evaluation import curves_of
 from tests.fuzz.bytes_of_files import DAMAGE
 from tests.fuzz.engine import BrokenPromise, Mutation, Target, check_sentence
 from tests.fuzz.values import with_odd_value
-from tests.runs import tiny_config
 from tests.utils.report.made_runs import make_run
 from utils.logger import METRICS, STEP_KEY, Logger, read_metrics
 from utils.options import OptionError
@@ -58,7 +55,7 @@ class Metrics(Target):
     """The metrics of one run."""
 
     name = "metrics"
-    num_cases = 300
+    num_cases = 200
     kinds = (*DAMAGE, "value", "value", "move")
 
     def __init__(self, folder: Path) -> None:
@@ -68,8 +65,6 @@ class Metrics(Target):
         self._path = self._run / METRICS
         self._content = self._path.read_bytes()
         self._lines = self._content.split(b"\n")[:-1]
-        config = tiny_config()
-        self._context: Any = SimpleNamespace(family=FAMILIES["PointRobot"](config.env), config=config)
 
     def play(self, mutations: Sequence[Mutation]) -> None:
         """Damage the file, read it in every way, go on with it, and read it again."""
@@ -108,10 +103,11 @@ class Metrics(Target):
 
     def _report(self, *, drawn: bool) -> None:
         try:
+            for line in read_metrics(self._path):
+                curves_of(line)
             find_runs([self._run])
             if drawn:
                 run_report([f"report={self._run}", f"report.to={self.folder / 'report'}"])
-                draw_curves(self._context, self._run)
                 shutil.rmtree(self.folder / "report")
         except OptionError as error:
             check_sentence(error)

@@ -24,7 +24,7 @@ from policies.learner import Learner
 from policies.run.config import CHECKPOINTS, RECORD
 from policies.run.failures import is_explained
 from tests.fuzz.bytes_of_files import DAMAGE
-from tests.fuzz.engine import BrokenPromise, Mutation, Target, check_sentence, snapshot
+from tests.fuzz.engine import BrokenPromise, Mutation, Target, check_sentence, remove, snapshot
 from tests.fuzz.tiny_run import HERE, TinyRun, quiet, whole_state
 from tests.fuzz.values import with_odd_value
 from utils.disk.manifest import FILE, digest_of
@@ -41,8 +41,9 @@ class RunFolders(Target):
     """A tiny run that is resumed."""
 
     name = "run_folders"
-    num_cases = 70
-    kinds = ("bytes", "bytes", "record", "record", "signed", "link", "remove", "swap", "folder", "extra")
+    num_cases = 50
+    kinds = ("bytes", "record", "record", "signed", "link", "link", "remove", "swap", "folder", "extra")
+    most = 2
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -132,13 +133,6 @@ def _one_entry(run: Path, rng: np.random.Generator) -> Path:
     return entries[rng.integers(len(entries))] if entries else run / RECORD
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
 def _bytes(target: RunFolders, run: Path, rng: np.random.Generator) -> None:
     """Damage the bytes of one file."""
     path, way = _one_file(run, rng), list(DAMAGE.values())[rng.integers(len(DAMAGE))]
@@ -180,14 +174,14 @@ def _link(target: RunFolders, run: Path, rng: np.random.Generator) -> None:
     goal = [same, outside / "thesis.tex", outside, outside / "not_there"][rng.integers(4)]
     if rng.random() < 0.2:
         path = path.with_name(f"{path.name}.more")
-    _remove(path)
+    remove(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(goal)
 
 
 def _gone(target: RunFolders, run: Path, rng: np.random.Generator) -> None:
     """An entry is not there."""
-    _remove(_one_entry(run, rng))
+    remove(_one_entry(run, rng))
 
 
 def _swap(target: RunFolders, run: Path, rng: np.random.Generator) -> None:
@@ -204,7 +198,7 @@ def _swap(target: RunFolders, run: Path, rng: np.random.Generator) -> None:
 def _folder(target: RunFolders, run: Path, rng: np.random.Generator) -> None:
     """A folder, a pipe or nothing at all in the place of a file."""
     path = _one_file(run, rng)
-    _remove(path)
+    remove(path)
     way = rng.integers(3)
     if way == 0:
         path.mkdir(parents=True)

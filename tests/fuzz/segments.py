@@ -24,7 +24,7 @@ class Segments(Target):
     """The segments of a tiny run."""
 
     name = "segments"
-    num_cases = 90
+    num_cases = 60
     kinds = (*DAMAGE, "remove", "swap", "swap", "copy", "copy", "other_name")
 
     def __init__(self, folder: Path) -> None:

@@ -19,7 +19,7 @@ OF_THE_MACHINE = ("time/", "faults/")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunHashes:
     """Hashes of what a run has written and of what it would go on with."""
 
     metrics: str
@@ -29,7 +29,7 @@ class Outcome:
     counters: str
 
 
-def outcome_of(folder: Path) -> Outcome:
+def hashes_of(folder: Path) -> RunHashes:
     """The hashes of the run in a folder, whose replay has overwritten no trial yet."""
     lines = [json.loads(text) for text in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
     kept = [
@@ -42,7 +42,7 @@ def outcome_of(folder: Path) -> Outcome:
     segments = list(checkpoint.segments.values())
     names = [name for name in segments[0] if name != "first"] if segments else []
     rows = {name: np.concatenate([segment[name] for segment in segments]) for name in names}
-    return Outcome(
+    return RunHashes(
         metrics=_hash(kept),
         tensors=_hash(checkpoint.tensors),
         replay=_hash(rows),
