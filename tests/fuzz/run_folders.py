@@ -41,7 +41,7 @@ class RunFolders(Target):
     """A tiny run that is resumed."""
 
     name = "run_folders"
-    num_cases = 50
+    num_cases = 40
     kinds = ("bytes", "record", "record", "signed", "link", "link", "remove", "swap", "folder", "extra")
     most = 2
 
