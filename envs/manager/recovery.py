@@ -320,10 +320,10 @@ class Recovery:
 
     def report(self, fault: Fault) -> list[str]:
         """Which slots were doing what and what went wrong, then the original traceback if there is one."""
-        # A worker may lose hundreds of slots at once: one example is enough.
-        first, *others = fault.slots
-        more = f" and {len(others)} more slots" if others else ""
-        lines = [f"The environment of {self.activity(first)}{more} {fault.sentence}"]
+        # A worker may lose hundreds of slots at once: three examples are enough.
+        slots = [self.activity(slot) for slot in fault.slots[:3]]
+        more = f" and {len(fault.slots) - 3} more slots" if len(fault.slots) > 3 else ""
+        lines = [f"The environment of {', '.join(slots)}{more} {fault.sentence}"]
         if fault.traceback.rstrip():
             lines.append(fault.traceback.rstrip())
         return lines
