@@ -268,7 +268,7 @@ def _metrics(file: Path) -> tuple[tuple[Evaluation, ...], int, str, tuple[str, .
             if not name:
                 continue
             evaluation = _evaluation(values, name)
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             damaged += 1
             continue
         if evaluation is None:

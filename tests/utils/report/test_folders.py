@@ -62,12 +62,14 @@ def test_damaged_and_half_written_lines_and_lost_trials_are_named_and_left_out(t
     file = make_run(tmp_path / "0", TABLES) / "metrics.jsonl"
     lost = line(2500, 25.0, [[1.0, 2.0]]) | {"eval/held_out/return_episode_1": None}
     lines = file.read_text().splitlines()
-    lines[2:2] = ['{"env_steps": 1500, "eval/held_out/return_', json.dumps(lost)]
+    endless = lines[1].replace("1000", "1e999", 1)
+    assert endless != lines[1]
+    lines[2:2] = ['{"env_steps": 1500, "eval/held_out/return_', json.dumps(lost), endless]
     file.write_text("\n".join(lines) + '\n{"env_steps": 9000, "eval/')
     (run,) = find_runs([tmp_path]).runs
     assert [one.env_steps for one in run.evaluations] == [1000, 2000, 3000] and run.env_steps == 3000
     damaged, empty = run.remarks
-    assert "1 damaged lines" in damaged and "1 evaluations are left out: trials were given up" in empty
+    assert "2 damaged lines" in damaged and "1 evaluations are left out: trials were given up" in empty
 
 
 def test_folders_that_hold_means_alone_are_read_too(tmp_path: Path) -> None:
