@@ -29,8 +29,11 @@ TINY = (
 ENDLESS = "train.n_env_steps_total=100_000_000"
 WORKERS = "env=PointRobot backend=process num_parallel_workers=2"
 # An environment that starts processes when it is built, and leaves them behind.
+#
+# One at a time: a fork of one thread holds on to the pipe by which a Popen of another waits for its exec.
 LEAVING = """
 import os
+import threading
 from pathlib import Path
 
 import gymnasium
@@ -38,10 +41,13 @@ from gymnasium.envs.classic_control import PendulumEnv
 
 from tests.envs.backends.troubles import LeaveProcesses
 
+ONE_AT_A_TIME = threading.Lock()
+
 class Leaving(PendulumEnv):
     def __init__(self, **options):
         super().__init__(**options)
-        LeaveProcesses(Path(os.environ["PROBE"]))()
+        with ONE_AT_A_TIME:
+            LeaveProcesses(Path(os.environ["PROBE"]))()
 
 gymnasium.register("Leaving-v0", Leaving)
 """
