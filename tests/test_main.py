@@ -25,6 +25,7 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 import policies.learner
 from policies.evaluation import outcome
+from policies.evaluation.table import Levels
 from policies.run.config import save
 from policies.run.progress import Counters
 from policies.run.nan_guard import ExplodedError
@@ -63,7 +64,7 @@ def assess(learner):
     metrics = {{"eval/far/return_episode_1": 2.5, "eval/far/returns": [[2.0], [3.0]]}}
     return outcome.Outcome(metrics, learner.family.spec, "last", Counters(env_steps=40), {{
         "episodes": {{"here": f"{{learner.config.evaluation.episodes_per_trial}} episodes", "in_training": 0}}
-    }})
+    }}, Levels())
 
 policies.learner.Learner, outcome.assess = Learner, assess
 import main
@@ -253,7 +254,8 @@ counted(gymnasium, "make")
 
 @pytest.mark.parametrize(
     ("words", "compositions"),
-    [("env=Gymnasium env.id=CartPole-v1 algorithm=DiscreteSAC", 1), ("env=Wind seed=3", 1)],
+    # The note on what a choice brought with it composes the config without that choice.
+    [("env=Gymnasium env.id=CartPole-v1 algorithm=DiscreteSAC", 2), ("env=Wind seed=3", 1)],
 )
 def test_one_run_composes_its_config_once_and_builds_its_family_once(words: str, compositions: int) -> None:
     done = front_door(*words.split(), script=COUNTING + FAKE)

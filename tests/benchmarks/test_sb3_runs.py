@@ -51,6 +51,7 @@ def test_a_peer_has_the_environment_the_env_steps_and_the_evaluations_of_the_rec
         assert command[command.index("--seed") + 1] == "3" and task.env_id in command
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("peer", sorted(PEERS))
 def test_a_peer_writes_a_curve(peer: str, tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")

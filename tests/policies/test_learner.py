@@ -217,7 +217,10 @@ def test_a_report_is_kept_in_the_run_folder(tmp_path: Path) -> None:
         table = learner.report()
         metrics = learner.evaluate()
     saved = json.loads((tmp_path / "evaluation.json").read_text())
+    about = {name: saved.pop(name) for name in ("checkpoint", "differs_from_training", "measured")}
     assert saved == {"env_steps": 0, "updates": 0, **metrics}
+    assert (about["checkpoint"], about["differs_from_training"]) == ("last", {})
+    assert set(about["measured"]["held_out"]) == {"oracle", "random"}
     assert "held_out" in table
 
 

@@ -164,6 +164,9 @@ def _parameters() -> list[object]:
         gate: [pytest.mark.timeout(60 * gate.minutes), *([] if gate.quick else [pytest.mark.long_learning])]
         for gate in GATES
     }
+    for gate in GATES:
+        if "env=POPGym" in gate.words:
+            marks[gate].append(pytest.mark.peers)
     return [pytest.param(gate, id=gate.name, marks=[pytest.mark.learning, *marks[gate]]) for gate in GATES]
 
 

@@ -10,13 +10,16 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 
-class PositionsOnly(gym.ObservationWrapper[NDArray[np.float32], Any, NDArray[np.float32]]):
+class PositionsOnly(
+    gym.ObservationWrapper[NDArray[np.float32], Any, NDArray[np.float32]], gym.utils.RecordConstructorArgs
+):
     """CartPole-v1 without its two velocities: one row does not say which way anything moves."""
 
     # CartPole's numbers are position, velocity, angle, angular velocity.
     KEPT = (0, 2)
 
     def __init__(self, env: gym.Env[NDArray[np.float32], Any]) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self)
         super().__init__(env)
         assert isinstance(env.observation_space, spaces.Box)
         low, high = (

@@ -174,7 +174,7 @@ def test_memory_for_the_rows_that_cannot_be_had_is_one_error_before_any_process(
     monkeypatch.setattr("envs.backends.workers.process.start_children", None)
     before = len(os.listdir("/dev/fd"))
     with (
-        limited(resource.RLIMIT_FSIZE, 10**6),
+        limited(resource.RLIMIT_FSIZE, 100),
         pytest.raises(BackendError, match="shared memory for the rows of 4 slots could not be reserved"),
     ):
         ParallelEnvManager(LongTaskFamily(), 4, num_workers=2)
