@@ -21,7 +21,8 @@ def test_partners_change_nothing_of_the_tested_set() -> None:
     assert not ours & theirs
     assert {
         *("stable-baselines3", "sb3-contrib", "torchrl", "rliable", "minigrid", "popgym", "tensorboard"),
-        *("hydra-joblib-launcher", "hydra-submitit-launcher"),
+        *("hydra-joblib-launcher", "hydra-submitit-launcher", "openenv", "pettingzoo", "mpe2"),
+        *("supersuit", "optuna"),
     } <= theirs
     first = (ROOT / "requirements-partners.txt").read_text(encoding="utf-8")
     assert "-r requirements-dev.txt\n" in first
