@@ -138,6 +138,11 @@ class Console:
             self._print(Text(self.line(progress, with_evaluation=evaluated)))
         self._evaluation = {name: list(values) for name, values in progress.evaluation.items()}
 
+    @property
+    def elapsed(self) -> float:
+        """The seconds since the display was entered."""
+        return time.monotonic() - self._began
+
     def seconds_left(self, progress: Progress) -> float:
         """The time that is left, at the rate of this process so far; NaN before its first step.
 
@@ -148,7 +153,7 @@ class Console:
         if done <= 0:
             return math.nan
         steps_left = max(0, progress.total_env_steps - progress.env_steps)
-        by_steps = steps_left * (time.monotonic() - self._began) / done
+        by_steps = steps_left * self.elapsed / done
         if not progress.updates_per_s > 0:
             return by_steps
         updates_left = max(0, progress.total_updates - progress.updates)
@@ -186,12 +191,11 @@ class Console:
         facts = Table.grid(padding=(0, 1))
         facts.add_column(style="dim", no_wrap=True, min_width=11)
         facts.add_column(overflow="fold")
-        elapsed = clock(time.monotonic() - self._began)
         facts.add_row(
             "speed",
             f"{_number(progress.env_steps_per_s)} env steps/s   {_number(progress.updates_per_s)} updates/s",
         )
-        facts.add_row("time", f"{elapsed} elapsed   {left} left")
+        facts.add_row("time", f"{clock(self.elapsed)} elapsed   {left} left")
         if progress.shares:
             facts.add_row(
                 "spent on", "   ".join(f"{name} {share:.0%}" for name, share in progress.shares.items())
@@ -262,6 +266,17 @@ def clock(seconds: float) -> str:
     days, hour = divmod(hours, 24)
     left = f"{hour}:{minute:02}:{second:02}"
     return f"{days} d {left}" if days else left
+
+
+def roughly(seconds: float) -> str:
+    """A duration as one says it: `about 40 seconds`, `about 3 minutes`, `about 2.5 hours`."""
+    if seconds < 90:
+        return f"about {max(seconds, 2):.0f} seconds"
+    if seconds < 5400:
+        return f"about {seconds / 60:.0f} minutes"
+    if seconds < 129_600:
+        return f"about {seconds / 3600:.1f} hours"
+    return f"about {seconds / 86_400:.1f} days"
 
 
 def _shown(count: int) -> list[int]:

@@ -7,7 +7,7 @@ from math import ceil
 
 from policies.algorithms import ALGORITHMS
 from policies.run.config import Config
-from policies.run.sizes import RunSizes, needs_of
+from policies.run.sizes import RunSizes, needs_of, pool_trials
 
 # Fewer gradient steps than this teach hardly anything.
 FEW_GRADIENT_STEPS = 1000
@@ -23,23 +23,27 @@ def forecast(config: Config, sizes: RunSizes) -> Iterator[str]:
     total, needs = config.train.n_env_steps_total, needs_of(config)
     longest = config.env.max_rollouts_per_task * config.env.max_episode_steps
 
-    # 1. Waves: each starts a trial in every slot at least, or all trials that it was asked for.
+    # 1. The random pool, and waves for what it leaves: each starts a trial in every slot at least, or all
+    #    trials that it was asked for.
+    pool = pool_trials(config) * longest
     wave = sizes.wave_trials * longest
     if sizes.wave_env_steps is not None:
         wave = max(sizes.wave_env_steps, sizes.num_slots * longest)
-    waves = ceil(total / wave)
+    waves = ceil(max(total - pool, 0) / wave)
+    taken = pool + waves * wave
 
-    # 2. Gradient steps: on-policy in every wave, off-policy for every env step.
+    # 2. Gradient steps: on-policy in every wave, off-policy for every env step, those of the pool included.
     columns = wave // longest
     passes = ALGORITHMS[config.algorithm.name].passes(config.algorithm, config.agent.arch, columns, longest)
     if needs.on_policy:
         steps = waves * passes.epochs * passes.steps
         rows, each = wave // passes.steps, f"{passes.epochs} x {passes.steps} gradient steps"
     else:
-        steps = int(total * sizes.updates_per_step)
+        steps = int(taken * sizes.updates_per_step)
         rows, each = sizes.batch_rows, f"{sizes.updates_per_step * wave:,.4g} gradient steps"
+    first = f"{pool:,} env steps of random actions, then " if pool else ""
     yield (
-        f"plan         {_several(waves, 'iteration')} of {wave:,} env steps with {each} each, "
+        f"plan         {first}{_several(waves, 'iteration')} of {wave:,} env steps with {each} each, "
         f"over {rows:,} rows: {steps:,} gradient steps in all"
     )
 
@@ -47,7 +51,7 @@ def forecast(config: Config, sizes: RunSizes) -> Iterator[str]:
     if not needs.on_policy:
         trials = sizes.buffer_shape["capacity_trials"]
         yield f"replay       the last {trials:,} trials, of up to {longest:,} env steps each"
-    yield from _warnings(config, sizes, wave, steps)
+    yield from _warnings(config, steps, pool, taken)
     if passes.steps < passes.asked:
         yield (
             f"Note: algorithm.minibatches={passes.asked} makes {passes.steps} here, for there are no more "
@@ -55,21 +59,25 @@ def forecast(config: Config, sizes: RunSizes) -> Iterator[str]:
         )
 
 
-def _warnings(config: Config, sizes: RunSizes, wave: int, steps: int) -> Iterator[str]:
+def _warnings(config: Config, steps: int, pool: int, taken: int) -> Iterator[str]:
     total = config.train.n_env_steps_total
     if 0 < steps < FEW_GRADIENT_STEPS:
         remedy = "raise train.n_env_steps_total or train.replay_ratio"
         if needs_of(config).on_policy:
             remedy = "lower train.num_env_steps_per_iter or num_slots, or raise train.n_env_steps_total"
         yield f"Warning: {steps:,} gradient steps in all teach hardly anything: {remedy}."
-    beyond = ceil(total / wave) * wave - total
-    if beyond > MUCH_BEYOND * total:
+    if pool >= total:
         yield (
-            f"Note: waves are whole, so this run may take up to {beyond:,} env steps more than "
+            f"Warning: the random pool of train.num_init_rollouts_pool={pool_trials(config)} trials takes up "
+            f"to {pool:,} env steps, and train.n_env_steps_total={total:,} leaves none for the agent."
+        )
+    elif taken - total > MUCH_BEYOND * total:
+        yield (
+            f"Note: waves are whole, so this run may take up to {taken - total:,} env steps more than "
             f"train.n_env_steps_total={total:,}."
         )
 
 
 def _several(count: int, noun: str) -> str:
-    """'1 iteration', '2 iterations'."""
-    return f"{count:,} {noun}{'s' * (count > 1)}"
+    """'1 iteration', '2 iterations', '0 iterations'."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"

@@ -27,7 +27,7 @@ from policies.run.context import RunContext, RunEnvironments
 from policies.run.forecast import forecast
 from policies.run.progress import RunProgress
 from policies.run.sizes import fitted_memory
-from utils.console import Console, Progress
+from utils.console import Console, Progress, roughly
 from utils.disk.own_files import replace_file
 from utils.disk.source_state import source_state
 from utils.environment import withheld
@@ -42,6 +42,8 @@ from utils.wandb_run import WandbRun
 PICTURE = "adaptation.png"
 # The file of a run folder that says what its options amounted to when it was last started.
 USED = "used.json"
+# When an iteration ends so late, there is a rate by which to say how long the run will take.
+SECONDS_TO_TELL = 1.0
 # The most variables that the line about withheld ones names; an environment that cannot be built names all.
 MOST_NAMES = 8
 # The same among the options of evaluation.
@@ -75,6 +77,7 @@ class RunRecord:
         self._evaluation: dict[str, list[float]] = {}
         self._evaluated: dict[str, Any] = {}
         self._used: dict[str, Any] = {}
+        self._has_told_time = False
         # Env steps and updates that the run had when this process took it over.
         self._begun_at = (progress.counters.env_steps, progress.counters.updates)
         self.final_return = float("nan")
@@ -202,6 +205,16 @@ class RunRecord:
             self._logger.log(self._progress.counters.env_steps, {**metrics, **self._measured()})
         if evaluated:
             self._console.update(self._display())
+        self._tell_time()
+
+    def _tell_time(self) -> None:
+        """Say once how long the run will take, as soon as it has a rate to tell that by."""
+        if self._has_told_time or self._console.elapsed < SECONDS_TO_TELL:
+            return
+        self._has_told_time = True
+        left = self._console.seconds_left(self._display())
+        if left > 0:
+            self._console.message(f"time         {roughly(left)} more, at the rate of the first iterations")
 
     def _measured(self) -> dict[str, float]:
         """The metrics that differ from machine to machine: times, faults and memory."""
@@ -350,8 +363,10 @@ def draw_curves(context: RunContext, folder: Path, levels: Levels) -> bool:
         return False
     draw_adaptation(
         folder / PICTURE,
-        curves={name.replace("_", "-"): ([step for step, _ in points], [curve for _, curve in points])},
+        [step for step, _ in points],
+        [curve for _, curve in points],
         levels=levels.of_list(name),
+        tasks=name.replace("_", "-"),
         title=f"{context.family.spec.name}: {context.config.agent.arch.name} agent",
     )
     return True

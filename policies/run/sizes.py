@@ -22,7 +22,7 @@ from policies.algorithms import ALGORITHMS
 from policies.evaluation.lists import read_tasks
 from policies.memory import MEMORIES
 from policies.memory.base import Memory, MemoryConfig
-from policies.run.config import Config, Overlap, WhichCheckpoint
+from policies.run.config import POOL_TEACHES, Config, Overlap, WhichCheckpoint
 from utils.machine import available_memory
 from utils.options import OptionError
 
@@ -44,6 +44,11 @@ def slots_of(config: Config) -> int:
         return config.num_slots
     at_once = min(config.train.num_rollouts_per_iter, MOST_SLOTS)
     return MOST_SLOTS if needs_of(config).on_policy else at_once
+
+
+def pool_trials(config: Config) -> int:
+    """The trials of random actions that a run begins with: none where nothing would be learned from them."""
+    return config.train.num_init_rollouts_pool if POOL_TEACHES.holds(config, needs_of(config)) else 0
 
 
 def row_layout(config: Config, spec: EnvSpec) -> Layout:

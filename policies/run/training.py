@@ -11,6 +11,7 @@ from policies.run.config import Overlap
 from policies.run.context import LearningParts, RunContext
 from policies.run.overlap import OverlappedCollector
 from policies.run.progress import RunProgress, Stage, by_episode
+from policies.run.sizes import pool_trials
 from policies.run.updates import Updater
 from utils.stopwatch import Stopwatch
 
@@ -87,10 +88,8 @@ class TrainingLoop:
 
     def _fill_pool(self) -> None:
         """Collect the trials of random actions."""
-        counters, num_trials = self._progress.counters, self._config.train.num_init_rollouts_pool
-        # On-policy no update reads the pool: without a normaliser nothing would be learned from it.
-        teaches = not self._needs.on_policy or self._parts.agent.normaliser is not None
-        if num_trials and teaches:
+        counters, num_trials = self._progress.counters, pool_trials(self._config)
+        if num_trials:
             self._add_to_line("pool", self._actions.collect_wave(num_trials, random=True))
         if self._needs.on_policy:
             counters.stage = Stage.evaluate

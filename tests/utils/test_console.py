@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console as Terminal
 
 from utils import console as module
-from utils.console import Console, Progress, clock
+from utils.console import Console, Progress, clock, roughly
 
 PROGRESS = Progress(
     env_steps=250_000,
@@ -162,6 +162,18 @@ def test_clock() -> None:
         "1:01:01",
         "1 d 1:01:01",
         "-:--:--",
+    ]
+
+
+def test_a_duration_as_one_says_it() -> None:
+    assert [roughly(value) for value in (0.2, 40.4, 89, 150, 5399, 9000, 129_600)] == [
+        "about 2 seconds",
+        "about 40 seconds",
+        "about 89 seconds",
+        "about 2 minutes",
+        "about 90 minutes",
+        "about 2.5 hours",
+        "about 1.5 days",
     ]
 
 

@@ -18,7 +18,7 @@ def lines(words: str) -> list[str]:
 
 def test_on_policy_it_counts_waves_epochs_and_minibatches() -> None:
     """64 slots x 75 env steps; 3 epochs of 4 minibatches, of 16 trials each."""
-    (plan,) = lines("env=Wind algorithm=PPO train.n_env_steps_total=960000")
+    (plan,) = lines("env=Wind algorithm=PPO train.n_env_steps_total=960000 train.num_init_rollouts_pool=0")
     assert plan.split(None, 1)[1] == (
         "200 iterations of 4,800 env steps with 3 x 4 gradient steps each, over 1,200 rows: "
         "2,400 gradient steps in all"
@@ -32,15 +32,38 @@ def test_off_policy_it_counts_updates_and_the_trials_that_a_replay_holds() -> No
 
 
 def test_too_few_gradient_steps_are_a_warning() -> None:
-    few = lines("env=Wind algorithm=PPO train.n_env_steps_total=48000")
+    few = lines("env=Wind algorithm=PPO train.n_env_steps_total=48000 train.num_init_rollouts_pool=0")
     assert "Warning: 120 gradient steps in all teach hardly anything" in few[-1]
     assert "train.num_env_steps_per_iter" in few[-1]
 
 
 def test_minibatches_that_cannot_be_made_and_a_budget_that_is_passed_are_said() -> None:
-    words = "env=Wind algorithm=PPO algorithm.minibatches=99 num_slots=8 train.n_env_steps_total=1000000"
+    ppo = "env=Wind algorithm=PPO train.num_init_rollouts_pool=0"
+    words = f"{ppo} algorithm.minibatches=99 num_slots=8 train.n_env_steps_total=1000000"
     assert "algorithm.minibatches=99 makes 8 here" in lines(words)[-1]
     assert len(lines(f"{words} agent=Markov")) == 1, "rows are mixed, of which there are enough"
     assert "this run may take up to 4,600 env steps more" in "".join(
-        lines("env=Wind algorithm=PPO train.n_env_steps_total=5000")
+        lines(f"{ppo} train.n_env_steps_total=5000")
     )
+
+
+def test_the_random_pool_comes_first_and_counts_as_env_steps_and_as_updates() -> None:
+    """20 trials of 2 x 20 env steps, and 24 such trials in each wave."""
+    words = "env=PointRobot algorithm=SAC train.num_init_rollouts_pool=20 train.num_rollouts_per_iter=24"
+    words += " train.updates_per_step=0.5"
+    plan, _, *_ = lines(f"{words} train.n_env_steps_total=10400")
+    assert plan.startswith(
+        "plan         800 env steps of random actions, then 10 iterations of 960 env steps"
+    )
+    assert plan.endswith(": 5,200 gradient steps in all")
+    # What it takes by itself may be all that a run was to take: then the pool is to blame, not the waves.
+    plan, _, *warnings = lines(f"{words} train.n_env_steps_total=100")
+    assert "800 env steps of random actions, then 0 iterations" in plan and "400 gradient steps" in plan
+    assert [line for line in warnings if "num_init_rollouts_pool=20 trials takes up to 800 env steps" in line]
+    assert not [line for line in warnings if "waves are whole" in line]
+
+
+def test_a_pool_that_teaches_nothing_is_not_counted() -> None:
+    words = "env=Wind algorithm=PPO train.num_init_rollouts_pool=400 train.n_env_steps_total=960000"
+    assert "random actions" not in lines(f"{words} agent.normalise_obs=false agent.normalise_reward=false")[0]
+    assert "30,000 env steps of random actions" in lines(f"{words} agent.normalise_obs=true")[0]

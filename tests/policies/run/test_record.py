@@ -97,6 +97,19 @@ def test_a_display_ends_where_the_run_did(tmp_path: Path, capsys: pytest.Capture
     assert f"{steps:,}/240 env steps" in capsys.readouterr().out.splitlines()[-1]
 
 
+def test_a_run_says_once_how_long_it_will_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As soon as it has a rate; a run that is over before that says nothing."""
+    for limit, told in ((0.0, 1), (1e9, 0)):
+        monkeypatch.setattr("policies.run.record.SECONDS_TO_TELL", limit)
+        with Learner(tiny_config(), tmp_path / str(told)) as learner:
+            learner.train()
+        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("time   ")]
+        assert len(lines) == told
+        assert all(line.endswith(" more, at the rate of the first iterations") for line in lines)
+
+
 def test_what_is_trained_by_hand_goes_on_by_a_command(tmp_path: Path) -> None:
     run = tmp_path / "by" / "hand"
     with Learner(tiny_config(), run) as learner:
