@@ -277,6 +277,11 @@ class TaskFamily(ABC):
         # From here on only this config is read, so that each option has one value.
         self.config = config.resolved()
 
+    @classmethod
+    def lacks(cls, config: EnvConfig) -> str | None:
+        """What has to be on this machine for this config and is not, as a sentence; None: nothing."""
+        return None
+
     def measured_reference(self) -> Reference | None:
         """The reference that was measured under the options of this family, if there is one.
 

@@ -30,9 +30,9 @@ def make_family(env: str | EnvConfig, **options: Any) -> TaskFamily:
             raise OptionError(
                 f"make_family takes a config or options, not both: {', '.join(sorted(options))}."
             )
-        return _registered(env.family)(env)
+        return _playable(_registered(env.family), env)
     kind = _registered(env)
-    return kind(from_keywords(kind.Config, env, options))
+    return _playable(kind, from_keywords(kind.Config, env, options))
 
 
 def make_env(
@@ -119,13 +119,18 @@ def make_parallel_env(
 
 
 def _registered(name: str) -> type[TaskFamily]:
-    """The family that is registered under this name, if it can be played with what is installed."""
+    """The family that is registered under this name."""
     if name not in FAMILIES:
         raise OptionError(f"There is no environment {name!r}.{_hint(str(name))}")
-    lacking = missing(FAMILIES[name])
+    return FAMILIES[name]
+
+
+def _playable(kind: type[TaskFamily], config: EnvConfig) -> TaskFamily:
+    """The family with these options, if it can be played with what is on this machine."""
+    lacking = missing(kind, config)
     if lacking is not None:
         raise OptionError(lacking)
-    return FAMILIES[name]
+    return kind(config)
 
 
 def _hint(name: str) -> str:
@@ -154,4 +159,4 @@ def _family_of(
         if name not in known:
             raise OptionError(f"{env_id} has no option {name!r}.{nearest(name, {*known, *also})}")
     given = {} if episodes_per_task is None else {"max_rollouts_per_task": episodes_per_task}
-    return kind(from_keywords(kind.Config, env_id, {**options, **given, "oracle": oracle}))
+    return _playable(kind, from_keywords(kind.Config, env_id, {**options, **given, "oracle": oracle}))

@@ -30,6 +30,11 @@ class RedKind(Enum):
     any = "any"
 
 
+def attackers_of(red: RedKind) -> tuple[float, ...]:
+    """The attackers that are drawn, as tasks number them."""
+    return tuple(float(one) for one in Attacker if red in (RedKind.any, RedKind[one.name]))
+
+
 class CyberVariant(Enum):
     """What the task is: `attacker`, who attacks; `hidden`, also the network and the attacker's habits."""
 
@@ -133,7 +138,10 @@ class CyberDefence(TaskFamily):
 
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
         check_split(split)
-        attackers = split_choices(rng, n, self._attackers(), split)
+        drawn = attackers_of(self.config.red)
+        if self._hidden:
+            drawn = tuple(one for one in drawn if one != Attacker.sleep)
+        attackers = split_choices(rng, n, drawn, split)
         if not self._hidden:
             return attackers[:, None]
         tasks = np.zeros((n, _HIDDEN_DIM))
@@ -147,12 +155,6 @@ class CyberDefence(TaskFamily):
         tasks[:, _RANKING] = rng.permuted(np.tile(np.arange(sc.NUM_EXPLOITS), (n, 1)), axis=1)
         tasks[:, _ORDER] = rng.permuted(np.tile(np.arange(sc.NUM_HOSTS), (n, 1)), axis=1)
         return tasks
-
-    def _attackers(self) -> tuple[float, ...]:
-        """The attackers that are drawn."""
-        if self.config.red is not RedKind.any:
-            return (float(Attacker[self.config.red.name]),)
-        return tuple(float(one) for one in Attacker if not (self._hidden and one is Attacker.sleep))
 
     def make_shard(self, num_slots: int, threads: int = 1) -> CyberDefenceShard:
         return CyberDefenceShard(num_slots, self.config)

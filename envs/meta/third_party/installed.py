@@ -6,7 +6,7 @@ import os
 from importlib.metadata import version
 from importlib.util import find_spec
 
-from envs.base import Shelf, TaskFamily
+from envs.base import EnvConfig, Shelf, TaskFamily
 from envs.meta.locomotion.mujoco_shard import mujoco_module
 from utils.options import OptionError
 
@@ -14,8 +14,11 @@ from utils.options import OptionError
 FIRST_WITH_BATCH = (3, 17)
 
 
-def missing(family: type[TaskFamily]) -> str | None:
-    """What has to be installed or set for a family, as a sentence; None where nothing is missing."""
+def missing(family: type[TaskFamily], config: EnvConfig | None = None) -> str | None:
+    """What has to be installed or set for a family, as a sentence; None where nothing is missing.
+
+    `config` are its options, its default ones where it is None.
+    """
     name = family.__name__
     if family.package is not None and find_spec(family.package) is None:
         return (
@@ -32,7 +35,7 @@ def missing(family: type[TaskFamily]) -> str | None:
                 f"and installed is mujoco {installed}."
             )
         return _unusable_opengl()
-    return None
+    return family.lacks(family.Config() if config is None else config)
 
 
 def _unusable_opengl() -> str | None:
