@@ -42,12 +42,11 @@ class Kind:
         """An action: the numbers themselves, or one of those that are allowed."""
         if isinstance(self.action_space, spaces.Box):
             return numbers
-        assert isinstance(self.action_space, spaces.Discrete)
         mask = seen[MASK_KEY][None] if isinstance(seen, dict) and MASK_KEY in seen else None
-        return (
-            allowed_choices(self.action_space, (numbers[:1].astype(np.float64) + 0.9) / 1.8, mask)[0]
-            + self.action_space.start
-        )
+        uniforms = (numbers.astype(np.float64) + 0.9) / 1.8
+        if isinstance(self.action_space, spaces.Discrete):
+            return allowed_choices(self.action_space, uniforms[:1], mask)[0] + self.action_space.start
+        return allowed_choices(self.action_space, uniforms[None, : len(self.action_space.nvec)], mask)[0]
 
 
 def _look(space: spaces.Space[Any], numbers: NDArray[np.float32]) -> NDArray[Any]:
@@ -80,6 +79,11 @@ KINDS = {
     "discrete-masked": Kind(
         spaces.Dict({"where": OBS_SPACE, "picture": _picture(5), MASK_KEY: spaces.Box(0, 1, (4,), np.int8)}),
         spaces.Discrete(4),
+    ),
+    "multi-discrete": Kind(OBS_SPACE, spaces.MultiDiscrete([3, 2])),
+    "multi-discrete-masked": Kind(
+        spaces.Dict({"where": OBS_SPACE, MASK_KEY: spaces.Box(0, 1, (5,), np.int8)}),
+        spaces.MultiDiscrete([3, 2]),
     ),
 }
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from envs.base import ActionSpace
 from policies.agents.base import Distribution, Inputs
-from policies.agents.distributions import Categorical, TanhGaussian
+from policies.agents.distributions import Categorical, IndependentChoices, TanhGaussian
 
 # Bounds of the log-deviation of a tanh-Gaussian, as in the published SAC.
 LOG_STD_RANGE = (-20.0, 2.0)
@@ -25,6 +25,7 @@ class ActionKind(Enum):
 
     continuous = "continuous"
     discrete = "discrete"
+    multi_discrete = "multi-discrete"
 
 
 class Actions(ABC):
@@ -92,10 +93,12 @@ class Choices(Actions):
 
     def previous(self, inputs: Inputs) -> Tensor:
         """One-hot, and zeros where no action led to the row."""
-        choices = torch.arange(self.dim, device=inputs.prev_action.device)
-        hot = self.index(inputs.prev_action)[..., None] == choices
         # On start rows the previous action is stored as 0, which may be a choice like any other.
-        return (hot & ~inputs.episode_start[..., None]).float()
+        return (self.one_hot(inputs.prev_action) & ~inputs.episode_start[..., None]).float()
+
+    def one_hot(self, action: Tensor) -> Tensor:
+        """[..., n] bool, true at the action."""
+        return self.index(action)[..., None] == torch.arange(self.dim, device=action.device)
 
     def distribution(self, outputs: Tensor, mask: Tensor | None) -> Categorical:
         """A categorical distribution, from logits."""
@@ -106,17 +109,56 @@ class Choices(Actions):
         return rng.gumbel(size=(num_rows, self.dim)).astype(np.float32)
 
 
+class SeveralChoices(Actions):
+    """Several choices at a time, each with a categorical distribution of its own, independent of the others.
+
+    Their logits stand side by side, and so do the parts of a mask and the one-hots that a network reads.
+    """
+
+    kind = ActionKind.multi_discrete
+
+    def __init__(self, space: spaces.MultiDiscrete) -> None:
+        self.counts = [int(count) for count in space.nvec]
+        self.parts = [Choices(spaces.Discrete(count)) for count in self.counts]
+        self.dim = self.outputs = sum(self.counts)
+
+    def previous(self, inputs: Inputs) -> Tensor:
+        """A one-hot for each choice, and zeros where no action led to the row."""
+        numbers = inputs.prev_action.unbind(-1)
+        hot = [part.one_hot(number) for part, number in zip(self.parts, numbers, strict=True)]
+        return (torch.cat(hot, -1) & ~inputs.episode_start[..., None]).float()
+
+    def distribution(self, outputs: Tensor, mask: Tensor | None) -> IndependentChoices:
+        """A categorical distribution for each choice."""
+        nothing: list[Tensor | None] = [None] * len(self.parts)
+        masks = nothing if mask is None else mask.split(self.counts, -1)
+        logits = outputs.split(self.counts, -1)
+        return IndependentChoices(
+            [
+                part.distribution(given, allowed)
+                for part, given, allowed in zip(self.parts, logits, masks, strict=True)
+            ]
+        )
+
+    def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[np.float32]:
+        """Gumbel noise for all choices, side by side."""
+        return rng.gumbel(size=(num_rows, self.dim)).astype(np.float32)
+
+
 def actions_of(space: ActionSpace | spaces.Space[Any]) -> Actions:
     """The actions of a space; one that no policy head can serve is a `ValueError` of one sentence."""
     if isinstance(space, spaces.Discrete):
         return Choices(space)
+    if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
+        if np.any(space.start != 0):
+            raise ValueError(
+                f"Several choices are counted from 0, and not as in {space}: shift them in its family."
+            )
+        return SeveralChoices(space)
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-        remedy = "flatten it"
-        if isinstance(space, spaces.MultiDiscrete):
-            remedy = "number its combinations in one Discrete"
         raise ValueError(
-            f"The agent chooses a vector of real numbers or one of n actions, not {space}: "
-            f"{remedy} in a wrapper."
+            "The agent chooses a vector of real numbers, one of n actions or several of them, "
+            f"not {space}: flatten it in a wrapper."
         )
     if not (np.all(space.low == -1) and np.all(space.high == 1)):
         raise ValueError(

@@ -143,6 +143,32 @@ class Categorical:
         return self.allowed.sum(-1).to(self.logits.dtype).log()
 
 
+class IndependentChoices:
+    """Several choices [..., A] that do not depend on one another; parts of unequal size side by side."""
+
+    def __init__(self, parts: list[Categorical]) -> None:
+        self.parts = parts
+        self._counts = [part.logits.shape[-1] for part in parts]
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """[..., A] the choices that Gumbel noise [..., sum of n] picks."""
+        noises = noise.split(self._counts, -1)
+        return torch.stack([part.sample(one) for part, one in zip(self.parts, noises, strict=True)], -1)
+
+    def mode(self) -> Tensor:
+        """[..., A] the likeliest of each choice."""
+        return torch.stack([part.mode() for part in self.parts], -1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """[...] the log-probability of all choices [..., A] together: the sum over them."""
+        choices = zip(self.parts, action.unbind(-1), strict=True)
+        return torch.stack([part.log_prob(choice) for part, choice in choices]).sum(0)
+
+    def entropy(self) -> Tensor:
+        """[...] nats: the sum over the choices, as they are independent."""
+        return torch.stack([part.entropy() for part in self.parts]).sum(0)
+
+
 class EpsilonGreedy(Categorical):
     """The action with the highest value, but with probability epsilon any allowed one, uniformly."""
 

@@ -111,7 +111,7 @@ class PPO(Algorithm):
     """On-policy: one update of the rows that the present policy collected, which are then forgotten."""
 
     Config = PPOConfig
-    serves = (ActionKind.continuous, ActionKind.discrete)
+    serves = (ActionKind.continuous, ActionKind.discrete, ActionKind.multi_discrete)
 
     def __init__(self, config: PPOConfig, agent: Agent, *, seed: int) -> None:
         self.config = config

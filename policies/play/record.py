@@ -197,6 +197,8 @@ def _plain_space(space: ObsSpace | ActionSpace) -> dict[str, Any]:
         return {"parts": dict(_plain_parts(space))}
     if isinstance(space, spaces.Discrete):
         return {"n": int(space.n), "start": int(space.start)}
+    if isinstance(space, spaces.MultiDiscrete):
+        return {"choices": space.nvec.tolist()}
     assert isinstance(space, spaces.Box)
     bounds = {"low": _bound(space.low), "high": _bound(space.high)}
     return {"shape": list(space.shape), "dtype": space.dtype.name, **bounds}
@@ -220,6 +222,8 @@ def _space_of(stored: Mapping[str, Any]) -> Any:
         return spaces.Dict({key: _space_of(part) for key, part in stored["parts"].items()})
     if "n" in stored:
         return spaces.Discrete(stored["n"], start=stored["start"])
+    if "choices" in stored:
+        return spaces.MultiDiscrete(stored["choices"])
     shape, dtype = tuple(stored["shape"]), np.dtype(stored["dtype"])
     low, high = (np.broadcast_to(stored[name].numpy(), shape) for name in ("low", "high"))
     return spaces.Box(low, high, shape, dtype.type)

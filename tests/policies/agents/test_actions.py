@@ -39,3 +39,12 @@ def test_a_choice_is_read_as_one_of_n_and_no_choice_as_none(start: int) -> None:
     assert hot.tolist() == [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]], (
         "the first row of an episode holds 0, which nobody chose"
     )
+
+
+def test_several_choices_are_read_as_one_of_n_each_side_by_side() -> None:
+    actions = actions_of(spaces.MultiDiscrete([3, 2]))
+    assert (actions.kind, actions.dim, actions.outputs) == (ActionKind.multi_discrete, 5, 5)
+    previous = torch.tensor([[2, 0], [0, 1], [0, 0]])
+    hot = actions.previous(rows(previous, [False, False, True]))
+    assert hot.dtype == torch.float32
+    assert hot.tolist() == [[0, 0, 1, 1, 0], [1, 0, 0, 0, 1], [0, 0, 0, 0, 0]]

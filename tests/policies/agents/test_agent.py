@@ -287,8 +287,16 @@ def test_a_mask_is_no_part_of_what_is_encoded() -> None:
             "one number for each action",
         ),
         (
-            {"action_space": spaces.MultiDiscrete([3, 2])},
-            "number its combinations in one Discrete in a wrapper",
+            {"action_space": spaces.MultiDiscrete(np.array([[3, 2]]))},
+            "one of n actions or several of them",
+        ),
+        ({"action_space": spaces.MultiDiscrete([3, 2], start=[0, 1])}, "counted from 0"),
+        (
+            {
+                "obs_space": spaces.Dict({"a": OBS_SPACE, MASK_KEY: spaces.Box(0, 1, (6,), np.int8)}),
+                "action_space": spaces.MultiDiscrete([3, 2]),
+            },
+            "one number for each action",
         ),
         ({"action_space": spaces.Box(-1, 1, (2, 2), np.float32)}, "flatten it in a wrapper"),
         ({"action_space": spaces.Box(-2, 2, (1,), np.float32)}, r"\[-1, 1\]"),

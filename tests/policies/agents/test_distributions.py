@@ -11,8 +11,15 @@ from gymnasium import spaces
 from torch.distributions import Categorical as Reference
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
-from policies.agents.actions import Choices
-from policies.agents.distributions import Categorical, EpsilonGreedy, Gaussian, Noisy, TanhGaussian
+from policies.agents.actions import Choices, SeveralChoices
+from policies.agents.distributions import (
+    Categorical,
+    EpsilonGreedy,
+    Gaussian,
+    IndependentChoices,
+    Noisy,
+    TanhGaussian,
+)
 
 
 def make(scale: float = 1.0) -> tuple[TanhGaussian, torch.Tensor]:
@@ -142,3 +149,43 @@ def test_the_entropy_of_choices_counts_those_that_are_allowed() -> None:
     torch.testing.assert_close(
         Categorical(LOGITS, 0, MASK).entropy(), Reference(logits=LOGITS[MASK != 0]).entropy()
     )
+
+
+def several(mask: torch.Tensor | None = None) -> IndependentChoices:
+    """A choice of three and one of four, the second with the logits of above."""
+    logits = torch.cat([torch.tensor([0.0, 1.0, -0.5]), LOGITS]).expand(5, 7)
+    return SeveralChoices(spaces.MultiDiscrete([3, 4])).distribution(logits, mask)
+
+
+def test_several_choices_have_the_sums_of_their_log_probs_and_entropies() -> None:
+    policy = several()
+    first, second = Reference(logits=torch.tensor([0.0, 1.0, -0.5])), Reference(logits=LOGITS)
+    action = torch.tensor([[0, 3], [2, 1], [1, 0], [1, 1], [2, 2]])
+    expected = first.log_prob(action[:, 0]) + second.log_prob(action[:, 1])
+    torch.testing.assert_close(policy.log_prob(action), expected)
+    torch.testing.assert_close(policy.entropy(), (first.entropy() + second.entropy()).expand(5))
+    assert policy.mode().tolist() == [[1, 2]] * 5
+
+
+def test_the_parts_of_a_mask_belong_to_the_choices_in_their_order() -> None:
+    mask = torch.tensor([0, 0, 1, *MASK.tolist()]).expand(5, 7)
+    policy = several(mask)
+    torch.testing.assert_close(policy.entropy(), Categorical(LOGITS, 0, MASK).entropy().expand(5))
+    torch.testing.assert_close(
+        policy.log_prob(torch.tensor([2, 0]).expand(5, 2)),
+        Categorical(LOGITS, 0, MASK).log_probs[:1].expand(5),
+    )
+    assert policy.mode().tolist() == [[2, 0]] * 5
+    # The choices of one seat being all forbidden, as where it is dead, forbids nothing to it alone.
+    nothing = several(torch.tensor([0, 0, 0, *MASK.tolist()]).expand(5, 7))
+    assert nothing.mode().tolist() == [[1, 0]] * 5
+
+
+def test_several_choices_are_drawn_independently_with_the_probabilities_of_their_softmax() -> None:
+    actions = SeveralChoices(spaces.MultiDiscrete([3, 4]))
+    noise = torch.from_numpy(actions.draw_noise(np.random.default_rng(0), 40_000))
+    drawn = actions.distribution(torch.cat([torch.tensor([0.0, 1.0, -0.5]), LOGITS]), None).sample(noise)
+    assert drawn.shape == (40_000, 2) and drawn.dtype == torch.int64
+    together = torch.bincount(drawn[:, 0] * 4 + drawn[:, 1], minlength=12).reshape(3, 4) / len(drawn)
+    expected = torch.outer(torch.tensor([0.0, 1.0, -0.5]).softmax(0), LOGITS.softmax(0))
+    assert (together - expected).abs().max() < 4 * 0.5 / 200

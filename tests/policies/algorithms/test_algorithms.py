@@ -189,14 +189,16 @@ def test_actions_that_it_cannot_serve_are_refused_in_one_sentence(name: str) -> 
     unserved = {
         ActionKind.continuous: KINDS["continuous"].action_space,
         ActionKind.discrete: spaces.Discrete(4),
+        ActionKind.multi_discrete: spaces.MultiDiscrete([2, 3]),
     }
     for space in [space for action_kind, space in unserved.items() if action_kind not in kind.serves]:
-        with pytest.raises(ValueError, match=rf"{name} learns \w+ actions, not {re.escape(str(space))}\.$"):
+        with pytest.raises(
+            ValueError, match=rf"{name} learns [\w-]+ actions, not {re.escape(str(space))}\.$"
+        ):
             kind.make_agent(kind.Config(name=name), replace(make_spec(Arch.Memory), action_space=space))
-    with pytest.raises(ValueError, match="vector of real numbers or one of n actions"):
-        kind.make_agent(
-            kind.Config(name=name), replace(make_spec(Arch.Memory), action_space=spaces.MultiDiscrete([2, 3]))
-        )
+    grid = spaces.MultiDiscrete(np.array([[2, 3], [4, 5]]))
+    with pytest.raises(ValueError, match="a vector of real numbers, one of n actions or several of them"):
+        kind.make_agent(kind.Config(name=name), replace(make_spec(Arch.Memory), action_space=grid))
 
 
 def test_every_kind_of_action_has_an_algorithm() -> None:

@@ -44,13 +44,11 @@ def combinations() -> list[Any]:
             if any(kind.problems(kind.Config(name=algorithm), config)):
                 continue
             for memory in MEMORIES if arch is not Arch.Markov else ["GRU"]:
-                for actions in kind.serves:
-                    family = FAMILIES[actions.name]
-                    found.append(
-                        pytest.param(
-                            algorithm, arch, memory, family, id=f"{algorithm}-{arch.name}-{memory}-{family}"
-                        )
-                    )
+                families = [FAMILIES[one.name] for one in kind.serves if one.name in FAMILIES]
+                found += [
+                    pytest.param(algorithm, arch, memory, name, id=f"{algorithm}-{arch.name}-{memory}-{name}")
+                    for name in families
+                ]
     return found
 
 

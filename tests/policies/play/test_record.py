@@ -61,6 +61,7 @@ def test_an_agent_of_the_default_size_is_less_than_a_megabyte(tmp_path: Path) ->
     "space",
     [
         spaces.Discrete(5, start=-1),
+        spaces.MultiDiscrete([5, 2]),
         spaces.Box(-np.inf, np.inf, (3,), np.float32),
         spaces.Box(np.array([0, -1], np.float32), np.array([1, 2], np.float32), dtype=np.float32),
         spaces.Dict({"picture": spaces.Box(0, 255, (4, 4, 3), np.uint8), "x": spaces.Box(-1.0, 1.0, (2,))}),
