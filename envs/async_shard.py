@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from abc import abstractmethod
 from collections.abc import Coroutine, Iterable
 from typing import Any
@@ -11,18 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.base import Shard, SlotError
+from envs.loop_thread import LoopThread, cancel_all
 
 
 class AsyncShard(Shard):
     """A shard that steps each slot by a coroutine of its own; the slots of one call wait at the same time.
 
     It works on every backend. On `backend=asyncio` all slots of the run share one event loop; elsewhere the
-    shard has a loop of its own, and the thread that steps it must not be running another one (in a notebook
-    use `backend=asyncio`, whose loop has its own thread). What belongs to a loop (a connection, a lock) must
-    be made in a coroutine, not in the constructor. A coroutine that is cancelled must end soon.
+    shard has a loop of its own. Both run in threads of their own all the time: a connection is kept alive
+    while the trainer learns, and the thread that steps may run a loop itself, as a notebook does. What
+    belongs to a loop (a connection, a lock) must be made in a coroutine, not in the constructor. A coroutine
+    that is cancelled must end soon.
     """
 
-    _runner: asyncio.Runner | None = None
+    _loop: LoopThread | None = None
+    _forgotten: weakref.finalize[Any, Any] | None = None
 
     @abstractmethod
     async def reset_slot(self, slot: int, task: NDArray[np.float64], seed: int) -> None:
@@ -53,9 +57,10 @@ class AsyncShard(Shard):
             slots = np.arange(len(self.rows.reward))
             self._run(slots, (self.close_slot(slot) for slot in slots.tolist()), stop_at_failure=False)
         finally:
-            runner, self._runner = self._runner, None
-            if runner is not None:
-                runner.close()
+            loop, self._loop = self._loop, None
+            if loop is not None and self._forgotten is not None:
+                self._forgotten()
+                loop.thread.join()
 
     def _run(
         self,
@@ -65,16 +70,22 @@ class AsyncShard(Shard):
         stop_at_failure: bool = True,
     ) -> None:
         """Run one coroutine for each of these slots, all at the same time."""
-        # The loop is made here and not in the constructor, so that it belongs to the thread that steps.
-        if self._runner is None:
-            self._runner = asyncio.Runner()
+        # The loop is made here and not in the constructor, so that it belongs to the process that steps.
+        if self._loop is None:
+            self._loop = LoopThread("event loop of a shard")
+            self._forgotten = weakref.finalize(self, self._loop.end)
         try:
-            self._runner.run(_run_together(slots.tolist(), coroutines, stop_at_failure))
-        finally:
-            # Ctrl-C and sys.exit() leave the loop at once; nothing of this call may go on in the next one.
-            unfinished = asyncio.all_tasks(self._runner.get_loop())
-            if unfinished:
-                self._runner.run(_cancel(unfinished))
+            self._loop.run(_run_together(slots.tolist(), coroutines, stop_at_failure))
+        except _EndsTheRunError as carried:
+            raise carried.error from None
+
+
+class _EndsTheRunError(Exception):
+    """Carries Ctrl-C or sys.exit() of an environment out of the loop, which they would stop."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 async def _run_together(
@@ -90,7 +101,7 @@ async def _run_together(
         await asyncio.wait(tasks, return_when=until)
     finally:
         unfinished = [task for task in tasks if not task.done()]
-        await _cancel(unfinished)
+        await cancel_all(unfinished)
     # If several failed at once, the error of the first slot is raised, whichever came first.
     for task in tasks:
         if task not in unfinished and (error := task.exception()) is not None:
@@ -104,6 +115,8 @@ async def _name_slot(slot: int, coroutine: Coroutine[Any, Any, None]) -> None:
     except SlotError as error:
         error.slot = slot
         raise
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise _EndsTheRunError(error) from None
     except asyncio.CancelledError as error:
         # We cancel it after another slot has failed. If it cancelled itself, that is a failure of this slot:
         # asyncio.wait does not count a cancellation as an exception.
@@ -113,10 +126,3 @@ async def _name_slot(slot: int, coroutine: Coroutine[Any, Any, None]) -> None:
         raise SlotError(slot, "it cancelled itself") from error
     except Exception as error:  # third-party code: it may raise anything
         raise SlotError(slot, f"{type(error).__name__}: {error}") from error
-
-
-async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel these tasks and wait until they have ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import RUN_ENDINGS, Block, Commands, report_of
-from envs.backends.home_process import HomeProcess
 from envs.base import Rows, Shard, SlotError, arrays_of
+from envs.home_process import HomeProcess
 from envs.layout import Layout
 
 _log = logging.getLogger(__name__)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -109,6 +111,42 @@ def test_the_loop_of_a_shard_outlives_an_interruption_and_ends_with_it() -> None
     assert len(os.listdir("/dev/fd")) > open_files
     shard.close()
     assert len(os.listdir("/dev/fd")) == open_files
+
+
+def test_a_thread_that_runs_a_loop_can_step_it() -> None:
+    async def notebook() -> None:
+        shard = shard_of(lambda *_: None)
+        step(shard)
+        assert shard.rows.info[:, 0].tolist() == [1.0] * 4
+        shard.close()
+
+    asyncio.run(notebook())
+
+
+def test_what_a_slot_began_goes_on_while_nobody_steps() -> None:
+    answered, began = threading.Event(), list[asyncio.Task[None]]()
+
+    async def keep_alive() -> None:
+        await asyncio.sleep(0.01)
+        answered.set()
+
+    def hook(where: str, t: int, task: float) -> None:
+        if where == "step" and task == 0.0:
+            began.append(asyncio.create_task(keep_alive()))
+
+    shard = shard_of(hook)
+    step(shard)
+    assert answered.wait(60.0)
+    shard.close()
+
+
+def test_a_shard_that_is_forgotten_ends_its_loop() -> None:
+    shard = shard_of(lambda *_: None)
+    (thread,) = [one for one in threading.enumerate() if one.name == "event loop of a shard"]
+    del shard
+    gc.collect()
+    thread.join(60.0)
+    assert not thread.is_alive()
 
 
 def test_closing_closes_every_slot_even_if_one_fails_to() -> None:

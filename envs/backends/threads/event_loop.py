@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import select
-import selectors
-import threading
 from collections.abc import Coroutine, Sequence
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -14,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.backends.base import BackendConfig, Block, Fault, cut_blocks, report_of
-from envs.backends.home_process import HomeProcess
 from envs.backends.threads.local import LocalBackend, stack_of_thread, stack_text
 from envs.backends.threads.local_host import Letter, LocalHost, Mailbox, Order, OrderKind
+from envs.home_process import HomeProcess
 from envs.layout import Layout
 
 # Imported when the first loop is made: else the worker processes of every backend would pay for asyncio.
@@ -27,39 +24,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Not every system has it.
-EPOLL: Any = getattr(selectors, "EpollSelector", ())
-# Descriptors from here on are too large for select().
-SELECTABLE = 1024
 # How long, at most, a loop may take to answer a call before it counts as stuck.
 STUCK_AFTER_S = 1.0
 
 
-class PunctualSelector(selectors.DefaultSelector):
-    """A selector that keeps short time-outs.
-
-    Epoll waits in whole milliseconds, and asyncio rounds them up: a tenth of a ten-millisecond timer. The
-    descriptor of epoll can itself be waited for, in microseconds.
-
-    Epoll also belongs to all forks of a process together: one that an environment makes in a coroutine is
-    ended before it takes an event away from its parent.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._home = HomeProcess()
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what is ready, after at most so many seconds."""
-        self._home.end_forks()
-        if timeout is not None and timeout > 0 and isinstance(self, EPOLL) and self.fileno() < SELECTABLE:
-            select.select((self,), (), (), timeout)
-            timeout = 0
-        return super().select(timeout)
-
-
-class _LoopThread:
-    """An event loop and its thread.
+class _HostLoop:
+    """An event loop in a thread of its own, and the hosts that live in it.
 
     It knows hosts and the mailbox, never the backend, so that a forgotten backend can close itself.
     """
@@ -68,21 +38,17 @@ class _LoopThread:
         import asyncio
 
         from envs.async_shard import AsyncShard
+        from envs.loop_thread import LoopThread
 
         self._asyncio, self._coroutine_shard = asyncio, AsyncShard
         self._mail = mail
         self._hosts: set[LocalHost] = set()
         self._tasks: dict[LocalHost, asyncio.Task[None]] = {}
-        # The task that closes everything; from then on orders find no loop to run in.
-        self._closing: asyncio.Task[None] | None = None
-        self._stop_was_told = False
+        # From now on orders find no loop to run in.
+        self._closing = False
         self._home = HomeProcess()
-        self.loop = asyncio.SelectorEventLoop(PunctualSelector())
-        self.loop.set_exception_handler(
-            lambda _, context: _log.warning("In the loop of the environments: %s", context.get("message"))
-        )
-        self.thread = threading.Thread(target=self._work, name="event loop of the environments", daemon=True)
-        self.thread.start()
+        self._runner = LoopThread("event loop of the environments")
+        self.loop, self.thread = self._runner.loop, self._runner.thread
 
     # -- on the trainer's thread -----------------------------------------------------------------------------
 
@@ -122,37 +88,13 @@ class _LoopThread:
 
     # -- on the loop's thread --------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        try:
-            while self._closing is None or not self._closing.done():
-                self._run_until_stopped()
-        finally:
-            self.loop.close()
-
-    def _run_until_stopped(self) -> None:
-        """Run the loop until everything is closed, or until an environment stops it.
-
-        An environment can do that by `stop`, or by `sys.exit` in a task of its own. What waits in the loop is
-        still there then, so the loop can go on as if nothing had happened.
-        """
-        reason = "It called stop()."
-        try:
-            self.loop.run_forever()
-        except BaseException as error:  # noqa: BLE001 - third-party code: no Ctrl-C arrives on this thread
-            reason = report_of(error)
-        if (self._closing is None or not self._closing.done()) and not self._stop_was_told:
-            self._stop_was_told = True
-            _log.warning(
-                "An environment stopped the event loop, which goes on. (This is told once.)\n%s", reason
-            )
-
     def _end(self) -> None:
         # The environments are closed in the loop in which they have lived.
-        self._closing = self.loop.create_task(self._close_all())
-        self._closing.add_done_callback(lambda _: self.loop.stop())
+        self._closing = True
+        self._runner.end(self._close_all)
 
     def _start(self, kind: OrderKind, orders: Sequence[Order], sequence: int) -> None:
-        if self._closing is not None:
+        if self._closing:
             return
         for host, slots in orders:
             self._tasks[host] = self.loop.create_task(self._execute(kind, host, slots, sequence))
@@ -222,11 +164,7 @@ class _LoopThread:
             _log.warning("The environment of slot %d failed to close.\n%s", host.start, report)
 
     async def _close_all(self) -> None:
-        tasks = [task for task in self._asyncio.all_tasks() if task is not self._asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
         # Exceptions are only collected: what fails to end does not stop the others.
-        await self._asyncio.gather(*tasks, return_exceptions=True)
         await self._asyncio.gather(*(self._close(host) for host in list(self._hosts)), return_exceptions=True)
 
 
@@ -263,8 +201,8 @@ class AsyncioBackend(LocalBackend):
             )
         blocks_of_slots = [cut_blocks(blocks, slot, slot + 1) for slot in range(blocks[-1].stop)]
         super().__init__(blocks_of_slots, layout, config.threads or 1, config)
-        self._loops: list[_LoopThread] = self._executors
-        self._loops.append(_LoopThread(self._mail))
+        self._loops: list[_HostLoop] = self._executors
+        self._loops.append(_HostLoop(self._mail))
         self._construct()
 
     @property
@@ -295,4 +233,4 @@ class AsyncioBackend(LocalBackend):
         sentence = f"stopped the event loop and gave no answer within {timeout:g} s"
         self._mark_lost(self._hosts, Fault(slots, sentence, stack_of_thread(loop.thread), all_slots))
         loop.ask_to_stop()
-        self._loops[0] = _LoopThread(self._mail)
+        self._loops[0] = _HostLoop(self._mail)

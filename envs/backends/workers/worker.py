@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from envs.backends.base import report_of
-from envs.backends.home_process import HomeProcess
 from envs.backends.shard_host import ShardHost
 from envs.backends.workers.isolation import isolate
 from envs.backends.workers.messages import (
@@ -33,6 +32,7 @@ from envs.backends.workers.messages import (
     write_whole,
 )
 from envs.backends.workers.transport import Blueprint
+from envs.home_process import HomeProcess
 from utils.processes.imports import ImportGuard, keep_import_guards
 from utils.text import harmless
 

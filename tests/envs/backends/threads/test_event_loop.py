@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import selectors
 import subprocess
 import sys
 import threading
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envs.backends.threads.event_loop import PunctualSelector
 from tests.toys import CountingFamily
 from tests.toys_async import Driver, Gate, Hook, HookedFamily
 from tests.toys_faulty import FinalError
@@ -284,19 +282,3 @@ def test_processes_that_have_no_use_for_asyncio_do_not_import_it() -> None:
         ).stdout
         == "False\n"
     )
-
-
-def test_the_selector_wakes_for_what_is_ready_and_for_nothing_at_its_time() -> None:
-    selector = PunctualSelector()
-    reader, writer = os.pipe()
-    try:
-        selector.register(reader, selectors.EVENT_READ, "here")
-        for timeout in (0, -1, 0.0004):
-            assert selector.select(timeout) == []
-        os.write(writer, b"x")
-        for timeout in (0, 10.0, None):
-            assert [key.data for key, _ in selector.select(timeout)] == ["here"]
-    finally:
-        os.close(reader)
-        os.close(writer)
-        selector.close()

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from envs.backends import BACKENDS, home_process
-from envs.backends.home_process import HomeProcess
+from envs import home_process
+from envs.backends import BACKENDS
 from envs.base import Shard
+from envs.home_process import HomeProcess
 from tests import toys_faulty
 from tests.faults import DEADLINE_S, TOY, fault_free, faulty, happened, manage, played
 from tests.toys_faulty import FaultyFamily, FaultyShard, one_more, whole

@@ -1,0 +1,139 @@
+"""LoopThread: an event loop that runs in a thread of its own, also while nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import select
+import selectors
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from queue import SimpleQueue
+from typing import Any
+
+from envs.home_process import HomeProcess
+
+_log = logging.getLogger(__name__)
+
+# Not every system has it.
+EPOLL: Any = getattr(selectors, "EpollSelector", ())
+# Descriptors from here on are too large for select().
+SELECTABLE = 1024
+
+Work = Coroutine[Any, Any, None]
+
+
+class PunctualSelector(selectors.DefaultSelector):
+    """A selector that keeps short time-outs.
+
+    Epoll waits in whole milliseconds, and asyncio rounds them up: a tenth of a ten-millisecond timer. The
+    descriptor of epoll can itself be waited for, in microseconds.
+
+    Epoll also belongs to all forks of a process together: one that an environment makes in a coroutine is
+    ended before it takes an event away from its parent.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._home = HomeProcess()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return what is ready, after at most so many seconds."""
+        self._home.end_forks()
+        if timeout is not None and timeout > 0 and isinstance(self, EPOLL) and self.fileno() < SELECTABLE:
+            select.select((self,), (), (), timeout)
+            timeout = 0
+        return super().select(timeout)
+
+
+class LoopThread:
+    """An event loop in a thread of its own, which runs until `end`.
+
+    Its connections stay alive between calls: keep-alives are answered while the caller computes. The thread
+    holds the loop and nothing that it serves, so what forgets a LoopThread can end it in a finalizer.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._ends = False
+        self._stop_was_told = False
+        self.loop = asyncio.SelectorEventLoop(PunctualSelector())
+        self.loop.set_exception_handler(
+            lambda _, context: _log.warning("In the loop of the environments: %s", context.get("message"))
+        )
+        self.thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self.thread.start()
+
+    # -- on other threads ------------------------------------------------------------------------------------
+
+    def run(self, work: Work) -> None:
+        """Run it in the loop and wait for its end; its error is raised here.
+
+        If this thread is interrupted (Ctrl-C), the work is cancelled, and has ended before this returns.
+        """
+        ended: SimpleQueue[asyncio.Task[None]] = SimpleQueue()
+        tasks: list[asyncio.Task[None]] = []
+
+        def start() -> None:
+            tasks.append(self.loop.create_task(work))
+            tasks[0].add_done_callback(ended.put)
+
+        self.loop.call_soon_threadsafe(start)
+        try:
+            task = ended.get()
+        except BaseException:
+            # `start` has run by the time that this call does: the loop keeps their order.
+            self.loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+            ended.get()
+            raise
+        task.result()
+
+    def end(self, last: Callable[[], Work] | None = None) -> None:
+        """Cancel all tasks, run the last one, and end the loop and its thread; this waits for nothing."""
+        self.loop.call_soon_threadsafe(self._start_ending, last)
+
+    # -- on the loop's thread --------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            while not self._ends:
+                self._run_until_stopped()
+        finally:
+            self.loop.close()
+
+    def _run_until_stopped(self) -> None:
+        """Run the loop until it ends, or until an environment stops it.
+
+        An environment can do that by `stop`, or by `sys.exit` in a task of its own. What waits in the loop is
+        still there then, so the loop can go on as if nothing had happened.
+        """
+        reason = "It called stop()."
+        try:
+            self.loop.run_forever()
+        except BaseException as error:  # noqa: BLE001 - third-party code: no Ctrl-C arrives on this thread
+            reason = f"{type(error).__name__}: {error}"
+        if not self._ends and not self._stop_was_told:
+            self._stop_was_told = True
+            _log.warning(
+                "An environment stopped the event loop, which goes on. (This is told once.)\n%s", reason
+            )
+
+    def _start_ending(self, last: Callable[[], Work] | None) -> None:
+        self.loop.create_task(self._end(last)).add_done_callback(lambda _: self._leave())
+
+    async def _end(self, last: Callable[[], Work] | None) -> None:
+        await cancel_all(task for task in asyncio.all_tasks() if task is not asyncio.current_task())
+        if last is not None:
+            await last()
+            await cancel_all(task for task in asyncio.all_tasks() if task is not asyncio.current_task())
+
+    def _leave(self) -> None:
+        self._ends = True
+        self.loop.stop()
+
+
+async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel these tasks and wait until they have ended; what they raise meanwhile is not raised here."""
+    cancelled = list(tasks)
+    for task in cancelled:
+        task.cancel()
+    await asyncio.gather(*cancelled, return_exceptions=True)
