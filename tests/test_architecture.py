@@ -87,6 +87,8 @@ def libraries_in_their_place(name: str, tree: ast.Module) -> Iterator[str]:
             library == "wandb" and name != "utils/wandb_run.py"
         ):
             yield f"{line}: {library} has another place"
+        if library == "websockets" and not name.startswith("envs/remote/"):
+            yield f"{line}: {library} has another place"
     if name.startswith("envs/"):
         yield from (
             f"{line}: {dotted} under envs/, where every worker would import it"
@@ -249,6 +251,7 @@ MORE_OFFENCES: list[tuple[Rule, str, str]] = [
     (libraries_in_their_place, "utils/logger.py", "def f():\n    import wandb"),
     (libraries_in_their_place, "envs/interop/x.py", "from stable_baselines3 import PPO"),
     (libraries_in_their_place, "envs/meta/x.py", "def f():\n    import torch"),
+    (libraries_in_their_place, "envs/meta/x.py", "def f():\n    import websockets"),
     (the_manager_has_an_inside, "envs/interop/x.py", "import envs.manager.recovery"),
     (private_parts_in_one_file, "configs/x.py", "node._is_optional()"),
     (families_and_backends_apart, "envs/backends/x.py", "from envs import meta"),

@@ -1,0 +1,96 @@
+"""Gate: how many messages may be under way to one server at the same time, and what they cost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, fields
+from weakref import WeakKeyDictionary
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one server is asked to bear from the sessions of one event loop."""
+
+    # Messages under way at the same time; None: as many as there are sessions.
+    max_in_flight: int | None = None
+    # Seconds between the beginnings of two messages.
+    min_interval_s: float = 0.0
+
+
+@dataclass
+class Measure:
+    """What the sessions of this process on one server have cost so far."""
+
+    messages: int = 0
+    in_flight_s: float = 0.0
+    # For the limits, not for the server.
+    waiting_s: float = 0.0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    # Sessions that were opened in place of a lost one.
+    reopenings: int = 0
+    # Sessions that had no seat, and connections that could not be made.
+    refusals: int = 0
+    failed_openings: int = 0
+
+    def since(self, before: Measure) -> Measure:
+        """What was added to an earlier measure."""
+        names = [item.name for item in fields(self)]
+        return Measure(*(getattr(self, name) - getattr(before, name) for name in names))
+
+
+# By server; every gate of this process adds to the same one. Two threads may lose a count, never data.
+MEASURES: dict[str, Measure] = {}
+
+
+@dataclass
+class Gate:
+    """The turnstile before one server, for the sessions of one loop."""
+
+    limits: Limits
+    measure: Measure
+    _seats: asyncio.Semaphore | None = field(default=None, init=False)
+    _next_start: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        if self.limits.max_in_flight is not None:
+            self._seats = asyncio.Semaphore(self.limits.max_in_flight)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Entered while a message is under way."""
+        if self._seats is None and not self.limits.min_interval_s:
+            yield
+            return
+        began = time.monotonic()
+        if self._seats is not None:
+            await self._seats.acquire()
+        try:
+            await self._keep_the_interval()
+            self.measure.waiting_s += time.monotonic() - began
+            yield
+        finally:
+            if self._seats is not None:
+                self._seats.release()
+
+    async def _keep_the_interval(self) -> None:
+        now = time.monotonic()
+        start = max(now, self._next_start)
+        self._next_start = start + self.limits.min_interval_s
+        if start > now:
+            await asyncio.sleep(start - now)
+
+
+_gates: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, Limits], Gate]] = WeakKeyDictionary()
+
+
+def gate_of(server: str, limits: Limits) -> Gate:
+    """The gate that the sessions of the running loop share before this server."""
+    gates = _gates.setdefault(asyncio.get_running_loop(), {})
+    key = (server, limits)
+    if key not in gates:
+        gates[key] = Gate(limits, MEASURES.setdefault(server, Measure()))
+    return gates[key]
