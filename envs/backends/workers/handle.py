@@ -41,6 +41,7 @@ from envs.backends.workers.messages import (
     read_picture,
     token_of,
 )
+from envs.backends.workers.server import wait_for_end
 from envs.backends.workers.transport import RowTransport
 from envs.base import Slots
 
@@ -291,9 +292,7 @@ class WorkerHandle:
             return True
         process = self.child.process
         pid = self.pid
-        if process.exitcode is None:
-            process.join(timeout)
-        if process.exitcode is None:
+        if not wait_for_end(process, timeout):
             return False
         kill_group(pid, reaped=True)  # what the worker started may have outlived it
         self.ask_to_stop()
@@ -322,9 +321,7 @@ def _stack_of(pid: int, replies: int) -> str:
 
 def _describe_end(process: BaseProcess) -> str:
     """Return how a process ended: its exit code, its signal, or that it only closed its pipes."""
-    if process.exitcode is None:
-        process.join(EXIT_WAIT_S)
-    if process.exitcode is None:
+    if not wait_for_end(process, EXIT_WAIT_S) or process.exitcode is None:
         return "was lost: its worker process closed its pipes"
     if process.exitcode >= 0:
         return f"was lost: its worker process exited with code {process.exitcode}"

@@ -19,6 +19,8 @@ import psutil
 from utils.environment import passed_on
 from utils.stop_signal import ENDINGS, in_forks
 
+# How the names of worker processes begin.
+WORKER_NAME = "worker-"
 PR_SET_PDEATHSIG = 1
 # Workers are the parallelism: threads inside each of them would only fight for the same cores.
 SINGLE_THREAD: dict[str, str] = dict.fromkeys(

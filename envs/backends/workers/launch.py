@@ -10,9 +10,9 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from multiprocessing import forkserver, resource_tracker, util
+from multiprocessing import forkserver, process, resource_tracker
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -23,15 +23,16 @@ import psutil
 
 from envs.backends.base import BackendError, StartMethod
 from envs.backends.workers import isolation, worker
+from envs.backends.workers.server import follow_server, resume_server, server_watched
 from utils.environment import withheld
 from utils.machine import available_memory
 from utils.processes.imports import import_guards
 from utils.processes.marks import put_mark
-from utils.processes.warden import next_mark, remove_at_the_end
+from utils.processes.warden import next_mark
 from utils.stop_signal import ENDINGS
 
 # Imported once, by the forkserver; each worker is then a fork of it, ready in a few milliseconds.
-PRELOADED = ["envs.backends.workers.worker", "envs.parallel_env_manager"]
+PRELOADED = ["envs.backends.workers.preloaded", "envs.backends.workers.worker", "envs.parallel_env_manager"]
 FILES_PER_WORKER = 4
 SPARE_FILES = 24
 # Files that a run opens after its config is checked: its record, its memory, the pipes of the helpers.
@@ -175,7 +176,7 @@ def start_children(
     with ExitStack() as stack:
         stack.enter_context(_prepared(method))
         if method == "forkserver":
-            stack.enter_context(_server_watched(max(timeout, START_WAIT_S)))
+            stack.enter_context(server_watched(max(timeout, START_WAIT_S)))
         for number in numbers:
             yield _start_child(context, method, number, memory, environment)
 
@@ -193,18 +194,21 @@ def _start_child(
     # along.
     lasting = method == "forkserver" or threading.current_thread() is threading.main_thread()
     descriptors = worker.WorkerDescriptors(memory, requests_out, replies_in)
-    process: Any = context.Process(  # pyright: ignore[reportAttributeAccessIssue]
+    new: Any = context.Process(  # pyright: ignore[reportAttributeAccessIssue]
         target=worker.worker_main,
         args=(descriptors, environment, lasting, import_guards()),
         daemon=True,
-        name=f"worker-{number}",
+        name=f"{isolation.WORKER_NAME}{number}",
     )
-    child = Child(process, requests_in, replies_out, next_mark())
+    child = Child(new, requests_in, replies_out, next_mark())
     try:
-        process.start()
+        new.start()
+        # At the end of the interpreter multiprocessing would wait for it without a limit; the backend does
+        # not, which ends its workers before.
+        vars(process).get("_children", set()).discard(new)
         # No environment runs before the first request: nothing that one starts is without the mark.
         if child.mark is not None:
-            put_mark(process.pid, child.mark)
+            put_mark(new.pid, child.mark)
     except BaseException:
         close_pipes(child)
         raise
@@ -244,69 +248,10 @@ def _prepared(method: str) -> Iterator[None]:
             # A forkserver that runs has its environment already.
             with nullcontext() if resume_server() else _inheritable_environment():
                 forkserver.ensure_running()
-            _follow_server()
+            follow_server()
         elif method == "spawn":
             stack.enter_context(_inheritable_environment())
         yield
-
-
-# -- the forkserver ------------------------------------------------------------------------------------------
-
-
-def _server() -> psutil.Process | None:
-    """Return the forkserver, if it runs."""
-    pid = getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None)
-    if pid is None:
-        return None
-    with suppress(psutil.NoSuchProcess):
-        server = psutil.Process(pid)
-        # A dead forkserver stays a zombie until multiprocessing starts the next one.
-        if server.status() != psutil.STATUS_ZOMBIE:
-            return server
-    return None
-
-
-def _follow_server() -> None:
-    """Have the forkserver, which may be stopped then, and its folder removed after the trainer's end."""
-    server, mark = _server(), next_mark()
-    if server is not None and mark is not None:
-        put_mark(server.pid, mark)
-        remove_at_the_end(util.get_temp_dir())
-
-
-def resume_server() -> bool:
-    """Let a stopped forkserver go on; return whether there is one.
-
-    A stopped forkserver starts no worker and reports the end of none. It must not be replaced: all its
-    workers would end with it.
-    """
-    server = _server()
-    with suppress(psutil.NoSuchProcess):
-        if server is not None:
-            server.resume()
-    return server is not None
-
-
-@contextmanager
-def _server_watched(timeout: float) -> Iterator[None]:
-    """End a forkserver that takes too long.
-
-    The trainer waits for its answer with all signals blocked: only the end of the forkserver can wake it.
-    """
-    timer = threading.Timer(min(timeout, threading.TIMEOUT_MAX), _end_server)
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()
-
-
-def _end_server() -> None:
-    server = _server()
-    with suppress(psutil.NoSuchProcess):
-        if server is not None:
-            server.kill()
 
 
 @contextmanager

@@ -37,7 +37,6 @@ from envs.backends.workers.isolation import worker_environment
 from envs.backends.workers.launch import (
     check_memory,
     check_startable,
-    resume_server,
     start_children,
     start_method_name,
 )
@@ -147,7 +146,6 @@ class ProcessBackend(Backend):
         """Start new processes for these workers, which build their environments at the same time."""
         self._check_open()
         # A worker whose old process cannot be ended gets no new one: both would write into the same rows.
-        resume_server()
         for worker in workers:
             worker.kill()
         marks = marks_of(workers)
@@ -359,8 +357,9 @@ def _stop_workers(workers: list[WorkerHandle], transport: RowTransport, timeout:
         # Also after a second Ctrl-C: else multiprocessing's exit handler would wait for hung workers.
         for worker in workers:
             worker.kill()
+        deadline = time.monotonic() + END_WAIT_S
         for worker in workers:
-            worker.release(END_WAIT_S)
+            worker.release(max(0.0, deadline - time.monotonic()))
         end_marked(marks, END_WAIT_S)  # what the environments started
         workers.clear()
         transport.close()

@@ -13,12 +13,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from multiprocessing import forkserver
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 
@@ -27,8 +23,7 @@ from envs.backends import BACKENDS
 from envs.backends.base import BackendConfig, BackendError, Block
 from envs.backends.workers.launch import HELPERS, check_memory, check_startable
 from envs.layout import Layout
-from envs.parallel_env_manager import ParallelEnvManager
-from tests.toys import CountingConfig, CountingFamily
+from tests.toys import CountingFamily
 
 ROOT = Path(__file__).resolve().parents[4]
 METHODS = ["forkserver", "spawn", "fork"]
@@ -185,54 +180,6 @@ def test_memory_is_looked_at_before_any_process_starts(name: str, monkeypatch: p
         BACKENDS[name](
             [Block(lambda: family, 0, 2)], Layout(family.spec), num_workers=2, config=BackendConfig()
         )
-
-
-# -- the forkserver ------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def stopped_server() -> Iterator[psutil.Process]:
-    """The forkserver, after somebody has stopped it; one that nobody wakes is ended after ten seconds, so
-    that nothing hangs.
-    """
-    server = psutil.Process(vars(forkserver)["_forkserver"]._forkserver_pid)
-    timer = threading.Timer(10.0, server.kill)
-    server.suspend()
-    timer.start()
-    try:
-        yield server
-    finally:
-        timer.cancel()
-        timer.join()
-
-
-def test_a_forkserver_that_was_stopped_goes_on_and_its_workers_live() -> None:
-    config = BackendConfig(name="process")
-    still = np.zeros((2, 2), np.float32)
-    with ParallelEnvManager(
-        CountingFamily(CountingConfig(falls=False)), 2, num_workers=2, backend=config
-    ) as manager:
-        manager.reset()
-        kept, lost = manager.pids
-        with stopped_server() as server:
-            os.kill(lost, signal.SIGKILL)
-            assert manager.step(still).info[:, 0].tolist() == [1.0, 1.0]
-            assert manager.pids[0] == kept and server.is_running() and manager.faults.restarts == 1
-
-
-def test_a_forkserver_that_does_not_answer_is_ended_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    family, config, before = CountingFamily(), BackendConfig(name="process"), threading.active_count()
-    ParallelEnvManager(family, 2, num_workers=2, backend=config).close()
-    with monkeypatch.context() as patch, stopped_server() as server:
-        patch.setattr(psutil.Process, "resume", lambda process: None)
-        patch.setattr(launch_module, "START_WAIT_S", 0.1)
-        with pytest.raises(EOFError):
-            list(launch_module.start_children("forkserver", [0], -1, {}, 0.1))
-        os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
-        assert threading.active_count() == before + 1
-    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()).isdisjoint({signal.SIGINT, signal.SIGTERM})
-    with ParallelEnvManager(family, 2, num_workers=2, backend=config) as manager:
-        assert manager.reset().valid.all()
 
 
 # -- scripts -------------------------------------------------------------------------------------------------
