@@ -101,6 +101,7 @@ class Shelf(Enum):
     toy = "Toy control"
     grid = "Grid and memory"
     cyber = "Cyber defence"
+    agents = "Several agents"
     third_party = "Third-party environments"
 
 

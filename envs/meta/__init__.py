@@ -8,6 +8,7 @@ registry then test it, and `make_env`, `make_parallel_env` and `env=<Name>` know
 import gymnasium
 
 from envs.base import TaskFamily
+from envs.meta.agents.repeated_game import RepeatedGame
 from envs.meta.cyber.cyber_defence import CyberDefence
 from envs.meta.grid.dark_key_door import DarkKeyDoor
 from envs.meta.grid.delayed_catch import DelayedCatch
@@ -60,6 +61,7 @@ FAMILIES: dict[str, type[TaskFamily]] = {
     "TMazePassive": TMazePassive,
     "CyberDefence": CyberDefence,
     "CybORG": CybORG,
+    "RepeatedGame": RepeatedGame,
     "Gymnasium": GymnasiumFamily,
     "MetaWorld": MetaWorld,
 }

@@ -32,6 +32,8 @@ def other_values(name: str, value: Any) -> Iterator[Any]:
         yield from (0.9 * value, 1.1 * value)
     elif isinstance(value, list):
         yield value[:-1]
+        if all(isinstance(one, float) for one in value):
+            yield [0.9 * one for one in value]
     elif isinstance(value, str):
         yield f"other-{value}"
     else:

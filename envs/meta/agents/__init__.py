@@ -1,0 +1,1 @@
+"""Families in which several agents act."""
