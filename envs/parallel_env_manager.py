@@ -300,14 +300,21 @@ class ParallelEnvManager:
         """An RGB picture of one slot."""
         return self._stepper.render(checked_slot(slot, self.num_envs))
 
+    def infos(self) -> dict[str, NDArray[Any]]:
+        """What is known of all slots' rows, by name: [N] or [N, ...] live arrays."""
+        rows = self.rows
+        known: dict[str, NDArray[Any]] = {"task": rows.task, "episode_index": self._clock.episode}
+        known |= {name: getattr(rows, name) for name in _FLAGS}
+        known["dropped"] = self.dropped
+        return known | dict(zip(self.spec.info_names, rows.info.T, strict=True))
+
     def info_of(self, slot: int) -> dict[str, Any]:
         """What is known of one slot's row, as a dict; if `valid` is False it is an old row."""
-        rows, slot = self.rows, checked_slot(slot, self.num_envs)
-        info: dict[str, Any] = {"task": rows.task[slot].copy()}
-        info["episode_index"] = int(self._clock.episode[slot])
-        info |= {name: bool(getattr(rows, name)[slot]) for name in _FLAGS}
-        info["dropped"] = bool(self.dropped[slot])
-        return info | dict(zip(self.spec.info_names, rows.info[slot].tolist(), strict=True))
+        slot = checked_slot(slot, self.num_envs)
+        return {
+            name: values[slot].item() if values.ndim == 1 else values[slot].copy()
+            for name, values in self.infos().items()
+        }
 
     def check_not_dropped(self, slot: int) -> None:
         """A `TrialDroppedError` if the trial of this slot was given up after a fault and none has begun."""

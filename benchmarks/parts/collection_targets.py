@@ -49,6 +49,16 @@ def _speed(tables: Tables) -> Iterator[tuple[str, float, Found]]:
         1.8,
         _ratio(tables, "ant/acting/12", six, "Gymnasium AsyncVectorEnv"),
     )
+    yield (
+        "ant, N = 12, our slots by make_vec, x AsyncVectorEnv with 12",
+        1.8,
+        _ratio(tables, "ant/acting/12", "make_vec of Retrial", "Gymnasium AsyncVectorEnv"),
+    )
+    yield (
+        "ant, N = 12, our slots as SB3's VecEnv, x SubprocVecEnv with 12",
+        1.8,
+        _ratio(tables, "ant/acting/12", "SB3 VecEnv of Retrial", "SB3 SubprocVecEnv"),
+    )
     two = "Retrial process, 2 workers"
     yield (
         "toy, N = 200, two workers, x one process each by pipes",

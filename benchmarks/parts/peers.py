@@ -12,12 +12,15 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from benchmarks.parts.cases import HORIZON, Table
 from benchmarks.parts.policy import Loop
+from envs.interop.sb3 import as_sb3_vec_env
+from envs.interop.vector_env import RetrialVectorEnv
 from envs.layout import Layout
+from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.agent import Agent
 from utils.machine import available_cores
 
@@ -48,10 +51,10 @@ class Peer(ABC):
 
 
 class GymnasiumPeer(Peer):
-    """Gymnasium's vector environments."""
+    """Gymnasium's vector environments, or our slots as one of them."""
 
-    def __init__(self, table: Table, kind: Callable[..., Any]) -> None:
-        self._envs = kind([table.case.gym] * table.slots)
+    def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
+        self._envs = envs
 
     def reset(self) -> NDArray[Any]:
         return self._envs.reset(seed=0)[0]
@@ -86,13 +89,12 @@ class SinglePeer(Peer):
 
 
 class Sb3Peer(Peer):
-    """Stable-Baselines3's SubprocVecEnv."""
+    """Stable-Baselines3's SubprocVecEnv, or our slots as a VecEnv."""
 
     resets_in_next_step = False
 
-    def __init__(self, table: Table) -> None:
-        library = importlib.import_module("stable_baselines3.common.vec_env")
-        self._envs = library.SubprocVecEnv([table.case.gym] * table.slots, start_method="fork")
+    def __init__(self, envs: Any) -> None:
+        self._envs = envs
 
     def reset(self) -> NDArray[Any]:
         return self._envs.reset()
@@ -203,6 +205,25 @@ class BarePeer(Peer):
         self._shard.close()
 
 
+def _subprocesses(table: Table) -> Any:
+    library = importlib.import_module("stable_baselines3.common.vec_env")
+    return library.SubprocVecEnv([table.case.gym] * table.slots, start_method="fork")
+
+
+def _manager(table: Table, workers: int) -> ParallelEnvManager:
+    return ParallelEnvManager(
+        table.case.family(), table.slots, num_workers=workers, max_episode_steps=HORIZON, seed=0
+    )
+
+
+def _as_gymnasium(table: Table, workers: int) -> Peer:
+    return GymnasiumPeer(RetrialVectorEnv(_manager(table, workers), seed=0))
+
+
+def _as_sb3(table: Table, workers: int) -> Peer:
+    return Sb3Peer(as_sb3_vec_env(_manager(table, workers), seed=0))
+
+
 def _wrapped(gym: Callable[[], Any]) -> Any:
     return importlib.import_module("torchrl.envs").GymWrapper(gym(), device="cpu")
 
@@ -241,11 +262,27 @@ def peers_of(table: Table) -> Iterator[tuple[str, Callable[[], Peer], int]]:
     environments.
     """
     slots, cores = table.slots, available_cores()
-    yield f"Gymnasium AsyncVectorEnv, {slots} processes", lambda: GymnasiumPeer(table, AsyncVectorEnv), slots
-    yield f"Gymnasium SyncVectorEnv, {slots} environments", lambda: GymnasiumPeer(table, SyncVectorEnv), slots
+    yield (
+        f"Gymnasium AsyncVectorEnv, {slots} processes",
+        lambda: GymnasiumPeer(AsyncVectorEnv([table.case.gym] * slots)),
+        slots,
+    )
+    yield (
+        f"Gymnasium SyncVectorEnv, {slots} environments",
+        lambda: GymnasiumPeer(SyncVectorEnv([table.case.gym] * slots)),
+        slots,
+    )
     if slots <= MANY_PROCESSES:
-        yield f"SB3 SubprocVecEnv, {slots} processes", lambda: Sb3Peer(table), slots
+        yield f"SB3 SubprocVecEnv, {slots} processes", lambda: Sb3Peer(_subprocesses(table)), slots
         yield f"TorchRL ParallelEnv, {slots} processes", lambda: TorchRlPeer(table), slots
+    # Our slots behind the faces of others.
+    for workers in sorted({1, cores}):
+        yield (
+            f"make_vec of Retrial, {workers} workers",
+            partial(_as_gymnasium, table, workers),
+            slots,
+        )
+        yield f"SB3 VecEnv of Retrial, {workers} workers", partial(_as_sb3, table, workers), slots
     if table.case.envpool is not None:
         yield f"EnvPool, {cores} threads", lambda: EnvPoolPeer(table, cores), slots
     if table.case.mujoco:

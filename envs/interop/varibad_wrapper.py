@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 
 from envs.base import map_obs
+from envs.interop.trial_slots import drawn_start
 from envs.parallel_env_manager import ParallelEnvManager
 
 
@@ -60,11 +61,8 @@ class VariBadWrapper(gymnasium.Env[Any, Any]):
         unknown = set(options) - {"task"}
         if unknown:
             raise ValueError(f"reset(options=...) knows only 'task', not {sorted(unknown)}.")
-        # The task first and then the trial's seed, both from Gymnasium's stream of this environment.
-        task = options.get("task")
-        if task is None:
-            task = self._manager.sample_tasks(1, rng=self.np_random)[0]
-        self._manager.reset([task], seeds=[int(self.np_random.integers(2**63))])
+        start = drawn_start(self._manager, self.np_random, options.get("task"))
+        self._manager.reset([start.task], [start.seed])
         self._arrived(trial_end=False)
         return self._obs(), self._manager.info_of(0)
 

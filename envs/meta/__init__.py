@@ -71,5 +71,6 @@ for _name, _family in FAMILIES.items():
     gymnasium.register(
         f"Retrial/{_name}-v{_family.version}",
         "envs.meta.make_env:make_env",
+        vector_entry_point="envs.interop.vector_env:make_vector_env",
         kwargs={"env_id": _name, "episodes_per_task": None},
     )

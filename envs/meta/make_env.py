@@ -55,12 +55,9 @@ def make_env(
     max_episode_steps itself and cuts the whole trial there.
     """
     # Options first, then the arguments that only a single environment has, then the environment.
-    if horizon is not None:
-        if "max_episode_steps" in kwargs:
-            raise OptionError("make_env: horizon and max_episode_steps are the same; give one of them.")
-        kwargs["max_episode_steps"] = horizon
+    options = with_horizon(kwargs, horizon)
     family = _family_of(
-        env_id, episodes_per_task, oracle, kwargs, also=("horizon", "boundary", "render_mode")
+        env_id, episodes_per_task, oracle, options, also=("horizon", "boundary", "render_mode")
     )
     if str(getattr(boundary, "value", boundary)) not in Boundary.__members__:
         hint = nearest(str(boundary), Boundary.__members__)
@@ -116,6 +113,15 @@ def make_parallel_env(
         oracle=oracle,
         backend=from_keywords(BackendConfig, "make_parallel_env", settings),
     )
+
+
+def with_horizon(options: Mapping[str, Any], horizon: int | None) -> dict[str, Any]:
+    """The options, where `horizon` is another name of max_episode_steps."""
+    if horizon is None:
+        return dict(options)
+    if "max_episode_steps" in options:
+        raise OptionError("horizon and max_episode_steps are the same; give one of them.")
+    return {**options, "max_episode_steps": horizon}
 
 
 def _registered(name: str) -> type[TaskFamily]:
