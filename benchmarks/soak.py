@@ -49,6 +49,8 @@ BETWEEN, LIFE = (1.0, 4.0), (15.0, 60.0)
 TARGETS = ["worker"] * 8 + ["forkserver"] + ["all workers"]
 BLOWS = [signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP]
 ENDS = [signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]
+# The most seconds of a trainer, and after that of its end, on a machine that is busy with other things too.
+MOST_LIFE_S, MOST_END_S = 900.0, 300.0
 # The most seconds that a process may outlive its trainer, on a machine that is busy with other things too.
 MOST_LINGER_S = 60.0
 # What a run says that was hit three times while it played one trial again, or while its environments were
@@ -99,15 +101,26 @@ class Life:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=os.environ | {"TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"},
+                env=os.environ
+                | {"TMPDIR": str(temporary), "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"},
             )
         self._process, self._samples = psutil.Process(self._trainer.pid), list[Holding]()
 
     def run(self) -> bool:
         """Strike until the end; returns whether the run has reached its own."""
+        try:
+            self._watch_the_end(self._strike_until_the_end())
+        finally:
+            self._trainer.kill()
+        self._found.lives += [summary] if (summary := self._summary()) else []
+        self._judge(code := self._trainer.wait())
+        return code == 0
+
+    def _strike_until_the_end(self) -> set[psutil.Process]:
+        """Returns all processes that the trainer has had."""
         family: set[psutil.Process] = set()
-        end = None
-        while self._trainer.poll() is None:
+        end, limit = None, time.monotonic() + MOST_LIFE_S
+        while self._trainer.poll() is None and time.monotonic() < limit:
             with suppress(subprocess.TimeoutExpired):
                 self._trainer.wait(self._chance.uniform(*BETWEEN))
             with suppress(psutil.NoSuchProcess):
@@ -122,11 +135,11 @@ class Life:
                     break
                 self._sample(len(children))
                 self._strike(workers, forkserver)
-        code = self._trainer.wait(300)
-        self._watch_the_end(family)
-        self._found.lives += [summary] if (summary := self._summary()) else []
-        self._judge(code)
-        return code == 0
+        try:
+            self._trainer.wait(MOST_END_S)
+        except subprocess.TimeoutExpired:
+            self._trainer.send_signal(signal.SIGABRT)  # by which it writes into its log where it hangs
+        return family
 
     def _judge(self, code: int) -> None:
         """RuntimeError where the trainer had an end that we did not give it."""
