@@ -56,6 +56,8 @@ MOST_LINGER_S = 60.0
 # What a run says that was hit three times while it played one trial again, or while its environments were
 # first built: it ends, and its user resumes it.
 GAVE_UP = ("It failed 3 times at this place", "could not be built")
+# Torch makes this empty folder for its compiler, which no run uses, as soon as it has an optimiser.
+OF_TORCH = "torchinductor_"
 # Samples that a life needs for its growth to be said.
 ENOUGH = 16
 
@@ -230,7 +232,7 @@ def killed_run(
         has_checkpoint = CheckpointStore(run / "checkpoints").has_any
         done = Life([f"resume={run}"] if has_checkpoint else new, base, chance, found).run()
         trainers += 1
-    found.left_files += os.listdir(base / "temporary")
+    found.left_files += [name for name in os.listdir(base / "temporary") if not name.startswith(OF_TORCH)]
     return trainers, hashes_of(run)
 
 
