@@ -82,7 +82,7 @@ def panel_of(name: str, longest: int = 10_000) -> Panel:
     try:
         family = kind(kind.Config().for_pictures())
         tasks = family.sample_tasks(np.random.default_rng(0), TASKS, "test")
-        scripted = type(family).oracle_action is not TaskFamily.oracle_action
+        scripted = family.has_oracle
         longest = min(longest, family.config.max_episode_steps)
         if isinstance(family.spec.action_space, spaces.Box):
             policies = (True, False) if scripted else (False,)

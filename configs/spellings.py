@@ -162,9 +162,10 @@ def environment(published: str) -> str:
 
 def choices_with(option: str) -> list[str]:
     """The choices of a group that have an option which others lack: `algorithm=PPO` for `algorithm.clip`."""
-    group, _, field = option.partition(".")
+    group, *rest = option.split(".")
     if group not in NAME_FIELDS:
         return []
+    field = rest[0] if rest else ""
     return [f"{group}={name}" for name, node in schemas()[group].items() if hasattr(node, field)]
 
 

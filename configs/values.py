@@ -8,7 +8,17 @@ from enum import Enum
 from typing import Any
 
 from hydra.core.override_parser.types import Override
-from omegaconf import BooleanNode, DictConfig, EnumNode, FloatNode, IntegerNode, ListConfig, Node, OmegaConf
+from omegaconf import (
+    AnyNode,
+    BooleanNode,
+    DictConfig,
+    EnumNode,
+    FloatNode,
+    IntegerNode,
+    ListConfig,
+    Node,
+    OmegaConf,
+)
 from omegaconf.errors import OmegaConfBaseException
 
 from configs.hydra_private import accepts_null, is_missing, node_of
@@ -49,6 +59,9 @@ def near_option(typed: str, names: Iterable[str]) -> str:
 def assign(config: DictConfig, override: Override) -> None:
     """Give one option its value as Hydra would, and refuse what Hydra refuses late or accepts and ignores."""
     key, word = override.key_or_group, override.input_line
+    if _is_in_open_section(config, key) and override.package is None and not override.is_delete():
+        OmegaConf.update(config, key, override.value(), force_add=True)
+        return
     node = _find(config, key)
     if node is None or override.package is not None:
         raise OptionError(_no_option(config, override))
@@ -90,6 +103,19 @@ def _find(config: DictConfig, key: str) -> Node | None:
     return current
 
 
+def _is_in_open_section(config: DictConfig, key: str) -> bool:
+    """Whether users choose the names in the section of an option, or in one around it.
+
+    So it is with `env.parts.NAME.size`, which is checked by the family of the part.
+    """
+    sections = [key.rsplit(".", depth)[0] for depth in range(1, key.count(".") + 1)]
+    nodes = [_find(config, section) for section in sections]
+    return any(
+        isinstance(node, AnyNode) or (isinstance(node, DictConfig) and OmegaConf.get_type(node) is dict)
+        for node in nodes
+    )
+
+
 def _refusal(override: Override, node: Node, error: OmegaConfBaseException) -> str:
     """Why an option does not take a value: what it takes instead."""
     key = override.key_or_group
@@ -124,6 +150,8 @@ def shown(value: Any) -> str:
     """A value as it is typed on a command line."""
     if isinstance(value, list):
         return f"[{','.join(map(shown, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{name}:{shown(part)}' for name, part in value.items())}}}"
     if isinstance(value, Enum):
         return value.name
     if value is None or isinstance(value, bool):

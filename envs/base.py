@@ -102,6 +102,7 @@ class Shelf(Enum):
     grid = "Grid and memory"
     cyber = "Cyber defence"
     agents = "Several agents"
+    mixtures = "Mixtures"
     third_party = "Third-party environments"
 
 
@@ -137,6 +138,19 @@ class EnvSpec:
     reference: Reference | None = None
     # The name of the info that is above 0 in a row if the episode has succeeded by then.
     success: str | None = None
+    # The names of the parts that its tasks fall into, each of which is evaluated by itself. Where there are
+    # any, the first number of a task says of which part it is, counted from 0.
+    parts: tuple[str, ...] = ()
+
+    def parts_of(self, tasks: NDArray[np.float64]) -> NDArray[np.int64]:
+        """[n] the part of each task [n, task_dim]."""
+        parts = tasks[:, 0].astype(np.int64)
+        for task in tasks[(parts != tasks[:, 0]) | (parts < 0) | (parts >= len(self.parts))]:
+            raise ValueError(
+                f"{self.name}: a task begins with the number of its part, one of 0 to {len(self.parts) - 1}, "
+                f"and not with {task[0]:g}."
+            )
+        return parts
 
 
 @dataclass
@@ -313,9 +327,18 @@ class TaskFamily(ABC):
         They are plain vectors, which are cheap to send, to save and to plot.
         """
 
+    def horizons(self, tasks: NDArray[np.float64]) -> NDArray[np.int64]:
+        """[n] H of an episode of each of these tasks, none of which is above `max_episode_steps`."""
+        return np.full(len(tasks), self.config.max_episode_steps)
+
     @abstractmethod
     def make_shard(self, num_slots: int, threads: int = 1) -> Shard:
         """A shard of `num_slots` slots; `threads` for families that can use them."""
+
+    @property
+    def has_oracle(self) -> bool:
+        """Whether `oracle_action` is there."""
+        return type(self).oracle_action is not TaskFamily.oracle_action
 
     def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[Any]:
         """[N, ...] actions of a policy that knows the task, as a function of these rows.

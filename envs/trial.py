@@ -28,6 +28,8 @@ class TrialClock:
         self.episodes_per_trial = episodes_per_trial
         self.max_episode_steps = max_episode_steps
         self.trial_seed = np.zeros(num_slots, np.uint64)
+        # [N] env steps after which an episode is cut: those of a trial's task may be fewer than of others.
+        self.horizon = np.full(num_slots, max_episode_steps)
         # [N] the episode that the row belongs to, from 0.
         self.episode = np.zeros(num_slots, np.int64)
         # [N] env steps taken in that episode.
@@ -37,9 +39,15 @@ class TrialClock:
         # Whether any trial has ever begun.
         self.has_begun = False
 
-    def begin(self, slots: NDArray[np.int64], seeds: NDArray[np.uint64]) -> None:
-        """A new trial is about to start in these slots."""
+    def begin(
+        self,
+        slots: NDArray[np.int64],
+        seeds: NDArray[np.uint64],
+        horizons: NDArray[np.int64] | None = None,
+    ) -> None:
+        """A new trial is about to start in these slots; `horizons` is H of each, where their tasks differ."""
         self.has_begun = True
+        self.horizon[slots] = self.max_episode_steps if horizons is None else horizons
         self.trial_seed[slots] = seeds
         self.episode[slots] = -1  # `started` makes it 0 when the first row has come
         self.time[slots] = 0
@@ -68,7 +76,7 @@ class TrialClock:
         rows = self._rows
         self.time[slots] += 1
         # Both flags at once would be ambiguous: an episode that ended by itself was not cut off.
-        rows.truncated[slots] |= (self.time[slots] >= self.max_episode_steps) & ~rows.terminated[slots]
+        rows.truncated[slots] |= (self.time[slots] >= self.horizon[slots]) & ~rows.terminated[slots]
         rows.valid[slots] = True
         rows.episode_start[slots] = rows.trial_start[slots] = False
         # A fall ends the episode, not the trial: that ends with its k-th episode only.

@@ -131,6 +131,8 @@ def _converted(owner: str, name: str, value: Any, hint: Any) -> Any:
     allowed = tuple(get_origin(kind) or kind for kind in union)  # list[str] is checked as a list
     if any(value is None and kind is type(None) for kind in allowed):
         return value
+    if Any in allowed:  # an option that its owner checks
+        return value
 
     # The members of an enum are given by their names, as on the command line.
     for kind in allowed:

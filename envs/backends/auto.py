@@ -323,7 +323,7 @@ def _measure_steps(family: TaskFamily, num_slots: int, threads: int) -> tuple[Se
 
         def reset(reset_slots: NDArray[np.int64]) -> None:
             seeds = rng.integers(2**63, size=len(reset_slots)).astype(np.uint64)
-            clock.begin(reset_slots, seeds)
+            clock.begin(reset_slots, seeds, family.horizons(tasks[reset_slots]))
             host.reset(reset_slots, tasks[reset_slots], clock.next_episode_seeds(reset_slots))
             clock.started(reset_slots)
 

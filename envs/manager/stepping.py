@@ -9,7 +9,7 @@ Slots are numbered as the manager numbers them, everywhere but in `SlotGroup`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,9 @@ from envs.manager.bounds import BoundsCheck
 from envs.manager.limits import FirstReady, MemoryLimit, OneThread
 from envs.manager.recovery import GrownWorker, Recovery, WorkerError
 from envs.trial import TrialClock
+
+# [n, task_dim] tasks -> [n] H of each; None: that of the clock for all.
+Horizons = Callable[[NDArray[np.float64]], NDArray[np.int64] | None]
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,11 @@ class Stepper:
         *,
         num_groups: int,
         strict: bool,
+        horizons: Horizons = lambda tasks: None,
     ) -> None:
+        """`horizons` is asked for H of the tasks that start."""
         self._backend, self._layout, self._config = backend, layout, config
+        self._horizons = horizons
         self.rows, self.clock = backend.rows, clock
         num_slots = len(self.rows.reward)
         self._indices = np.arange(num_slots)
@@ -132,7 +138,7 @@ class Stepper:
         self._commands.action[slots] = 0
         self._commands.task[slots] = self.rows.task[slots] = tasks
         # The clock first: the seed of the first episode follows from the seed of the trial.
-        self.clock.begin(slots, seeds)
+        self.clock.begin(slots, seeds, self._horizons(tasks))
         self.recovery.begin(slots)
         self._commands.seed[slots] = self.clock.next_episode_seeds(slots)
         return slots

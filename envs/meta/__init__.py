@@ -28,6 +28,7 @@ from envs.meta.locomotion.hopper_rand_params import HopperRandParams
 from envs.meta.locomotion.humanoid_dir import HumanoidDir
 from envs.meta.locomotion.walker2d_rand_params import Walker2DRandParams
 from envs.meta.third_party.cyborg import CybORG
+from envs.meta.mixtures.mixture import Mixture
 from envs.meta.third_party.gymnasium_family import GymnasiumFamily
 from envs.meta.third_party.meta_world import MetaWorld
 from envs.meta.toy.point_robot import PointRobot
@@ -62,6 +63,7 @@ FAMILIES: dict[str, type[TaskFamily]] = {
     "CyberDefence": CyberDefence,
     "CybORG": CybORG,
     "RepeatedGame": RepeatedGame,
+    "Mixture": Mixture,
     "Gymnasium": GymnasiumFamily,
     "MetaWorld": MetaWorld,
 }

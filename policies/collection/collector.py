@@ -46,7 +46,7 @@ class LocalCollector:
         if most < 0:
             raise ValueError(f"{most} trials cannot be collected.")
         if not most:
-            return WaveResult.empty(0, self.env.episodes_per_trial)
+            return WaveResult.empty(0, self.env.episodes_per_trial, self.env.spec.task_dim)
 
         # 2. The trials are numbered on from those that the run has had, in a phase of its own for the random
         #    pool: so a resumed run plays the same ones.

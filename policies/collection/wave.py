@@ -84,13 +84,15 @@ class WaveResult:
     # [n] trials that were given up after a fault: with `on_fault=drop`, or where an environment is not
     # deterministic.
     dropped: NDArray[np.bool_]
+    # [n, task_dim] the task of each trial.
+    tasks: NDArray[np.float64]
 
     @classmethod
-    def empty(cls, trials: int, episodes: int) -> WaveResult:
+    def empty(cls, trials: int, episodes: int, task_dim: int) -> WaveResult:
         """The result in which nothing has happened yet."""
         shape = (trials, episodes)
         zeros = np.zeros(shape), np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
-        return cls(0, *zeros, np.zeros(trials, np.bool_))
+        return cls(0, *zeros, np.zeros(trials, np.bool_), np.zeros((trials, task_dim)))
 
     def of_first(self, trials: int) -> WaveResult:
         """The result of the first trials alone, without returns for those that were given up."""
@@ -102,6 +104,7 @@ class WaveResult:
             self.lengths[:trials],
             self.successes[:trials],
             self.dropped[:trials],
+            self.tasks[:trials],
         )
 
 
@@ -200,7 +203,7 @@ class _Wave:
         self.started = 0
         # [most] rows of each trial that has ended; 0 before, and where one was given up.
         self.rows_of_trial = np.zeros(plan.most, np.int64)
-        self.result = WaveResult.empty(plan.most, manager.episodes_per_trial)
+        self.result = WaveResult.empty(plan.most, manager.episodes_per_trial, manager.spec.task_dim)
 
         # Each group has its own hidden states, and acts in batches of its own size.
         self.runs = [_GroupRun(self, manager, group) for group in manager.groups]
@@ -215,7 +218,9 @@ class _Wave:
             # The noise is drawn for the longest trial, from the trial's own stream: how long a trial turns
             # out to be moves no other random number.
             noise = self.actor.draw_noise(plan.action_rng(index), self._manager.rows_per_trial)
-            yield index, plan.start(index), noise
+            start = plan.start(index)
+            self.result.tasks[index] = start.task
+            yield index, start, noise
 
 
 class _GroupRun:

@@ -90,7 +90,7 @@ def levels_of(run: EvaluatedRun, seconds: float = SECONDS) -> Levels:
 def _actors(family: TaskFamily) -> dict[str, Actor]:
     """What can be measured of a family: random actions, and its oracle where it has one."""
     actors: dict[str, Actor] = {RANDOM: RandomActor(family.spec.action_space)}
-    if type(family).oracle_action is not TaskFamily.oracle_action:
+    if family.has_oracle:
         actors[ORACLE] = OracleActor(family)
     return actors
 

@@ -18,7 +18,7 @@ from policies.collection.wave import WavePlan, WaveResult, run_wave
 from policies.evaluation.lists import TaskLists
 from policies.evaluation.table import STOCHASTIC
 from policies.run.config import Config
-from policies.run.progress import by_episode
+from policies.run.progress import by_episode, by_part
 from utils.seeding import Phase
 
 _log = logging.getLogger(__name__)
@@ -74,7 +74,8 @@ def evaluate_list(
 def _list_metrics(key: str, result: WaveResult, spec: EnvSpec, times: int) -> dict[str, Any]:
     """The means over one list by episode index, `<key>/return_episode_1` and so on, and those of its tasks.
 
-    Successes are there where the family knows them.
+    Successes are there where the family knows them, and means over each part, such as
+    `<key>/return/easy_episode_1`, where it has parts.
     """
     played = {"return": ("returns", result.returns)}
     if spec.success:
@@ -85,6 +86,7 @@ def _list_metrics(key: str, result: WaveResult, spec: EnvSpec, times: int) -> di
     metrics: dict[str, Any] = {}
     for one, (all_of_them, values) in played.items():
         metrics |= by_episode(f"{key}/{one}", values.mean(0))
+        metrics |= by_part(f"{key}/{one}", values, result.tasks, spec)
         # The trials of a task stand beside each other.
         by_task = values.reshape(-1, times, values.shape[1]).mean(1)
         metrics[f"{key}/{all_of_them}"] = by_task.tolist()

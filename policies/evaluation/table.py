@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -23,6 +24,8 @@ WORST = 3
 STOCHASTIC = "_stochastic"
 # What a return can be compared with.
 ORACLE, RANDOM = POLICIES = ("oracle", "random")
+# The return of an episode on a list, or on the tasks of one part in it.
+_RETURN = re.compile(r"eval/([^/]+)/return(?:/(\w+))?_episode_\d+")
 _SHOWN_AS = {ORACLE: "oracle (given the task)", RANDOM: "random actions"}
 
 
@@ -45,14 +48,22 @@ class Levels:
 
 
 def curves_of(metrics: Mapping[str, Any]) -> dict[str, list[float]]:
-    """{list name: [return of episode 1, 2, ...]} of some metrics; empty where nothing was evaluated."""
+    """{name: [return of episode 1, 2, ...]} of some metrics; empty where nothing was evaluated.
+
+    The name is that of a list; of the tasks of one part in it, it is "list/part".
+    """
     curves: dict[str, list[float]] = {}
     for key, value in metrics.items():
-        parts = key.split("/")
-        if parts[0] == "eval" and parts[-1].startswith("return_episode_"):
+        if found := _RETURN.fullmatch(key):
             number = math.nan if value is None else value  # JSON has no NaN
-            curves.setdefault("/".join(parts[1:-1]), []).append(number)
+            curves.setdefault("/".join(filter(None, found.groups())), []).append(number)
     return curves
+
+
+def success_key(name: str, episode: int) -> str:
+    """The metric that tells the successes of a curve; episodes are counted from 1."""
+    listed, _, part = name.partition("/")
+    return f"eval/{listed}/success{part and f'/{part}'}_episode_{episode}"
 
 
 def task_returns(metrics: Mapping[str, Any], name: str) -> NDArray[np.float64]:
@@ -87,7 +98,7 @@ def evaluation_table(metrics: Mapping[str, Any], spec: EnvSpec, levels: Levels) 
     if spec.success is not None:
         lines.append("success by episode")
         for name, values in curves.items():
-            keys = [f"eval/{name}/success_episode_{index}" for index in range(1, len(values) + 1)]
+            keys = [success_key(name, episode) for episode in range(1, len(values) + 1)]
             lines.append(line(name, [metrics[key] for key in keys], "10.0%"))
     lines += filter(None, (_worst(name, task_returns(metrics, name)) for name in curves))
     return "\n".join(lines)
@@ -105,7 +116,8 @@ def runs_table(rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> str:
     )
     for run, checkpoint, metrics in rows:
         for name, curve in curves_of(metrics).items():
-            intervals = list(map(_interval_of, task_returns(metrics, name).T))
+            # Of a part there are the means alone.
+            intervals = list(map(_interval_of, task_returns(metrics, name).T)) or [Interval(math.nan)]
             means = " ".join(f"{curve[column]:.2f}" for column in shown_episodes(len(curve)))
             lines.append(
                 f"{run:<16} {checkpoint:<16} {name:<18} {intervals[0]!s:<26} {intervals[-1]!s:<26} {means}"

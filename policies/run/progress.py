@@ -7,8 +7,10 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
+from envs.base import EnvSpec
 from policies.collection.wave import WaveResult
 
 # The trials that the means of the display are taken over.
@@ -94,3 +96,16 @@ class RunProgress:
 def by_episode(prefix: str, values: np.ndarray[Any, Any]) -> dict[str, float]:
     """{prefix_episode_1: ..., prefix_episode_k: ...} of a [k] array."""
     return {f"{prefix}_episode_{index + 1}": float(value) for index, value in enumerate(values)}
+
+
+def by_part(prefix: str, values: NDArray[Any], tasks: NDArray[np.float64], spec: EnvSpec) -> dict[str, float]:
+    """The means by episode over the trials of each part: {prefix/easy_episode_1: ...} of [n, k] values.
+
+    A part of which no task was played has none.
+    """
+    means: dict[str, float] = {}
+    parts = spec.parts_of(tasks) if spec.parts else np.zeros(0)
+    for number, name in enumerate(spec.parts):
+        if (parts == number).any():
+            means |= by_episode(f"{prefix}/{name}", values[parts == number].mean(0))
+    return means

@@ -5,13 +5,19 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, Protocol
 
+from numpy.typing import NDArray
+
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.collection.wave import WaveInterrupted, WaveResult
 from policies.run.config import Overlap
 from policies.run.context import LearningParts, RunContext
 from policies.run.overlap import OverlappedCollector
+<<<<<<< HEAD
 from policies.run.progress import RunProgress, Stage, by_episode
 from policies.run.sizes import pool_trials
+=======
+from policies.run.progress import RunProgress, Stage, by_episode, by_part
+>>>>>>> 1526690 (env=Mixture is a family of families: its tasks belong to parts with options, horizons and returns of their own)
 from policies.run.updates import Updater
 from utils.stopwatch import Stopwatch
 
@@ -122,10 +128,14 @@ class TrainingLoop:
             line[f"{prefix}/dropped_trials"] = int(result.dropped.sum())
         if not whole.any():
             return
-        line |= by_episode(f"{prefix}/return", result.returns[whole].mean(0))
+        spec = self._context.family.spec
+        played: dict[str, NDArray[Any]] = {"return": result.returns[whole]}
+        if spec.success:
+            played["success"] = result.successes[whole]
         line[f"{prefix}/trial_steps"] = float(result.lengths[whole].sum(1).mean())
-        if self._context.family.spec.success:
-            line |= by_episode(f"{prefix}/success", result.successes[whole].mean(0))
+        for what, values in played.items():
+            line |= by_episode(f"{prefix}/{what}", values.mean(0))
+            line |= by_part(f"{prefix}/{what}", values, result.tasks[whole], spec)
 
     def _earn_updates(self, env_steps: int) -> None:
         """On-policy a wave earns one update; off-policy each env step earns a part of one."""

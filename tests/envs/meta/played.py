@@ -48,6 +48,9 @@ _VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("TMazeNoise", {"variant": "LN", "length": 30, "agreement_at": 15}),
     ("CyberDefence", {"variant": "hidden", "green": True}),
     ("CyberDefence", {"era": "2022", "wrapper": "cardiff", "fix_impact": True}),
+    ("Mixture", {"parts": {"a": {"family": "TreasureHunt", "weight": 3}, "b": {"family": "Wind"}}}),
+    ("Mixture", {"parts": ["KeyToDoor", "TMazeNoise"], "show_part": False}),
+    ("Mixture", {"parts": ["GridNavi", "KeyToDoor", "TMazePassive"]}),
     ("Gymnasium", {"task_by": "seed"}),
     ("MetaWorld", {"benchmark": "ML10", "reward_version": "v1", "end_on_success": True}),
 ]
@@ -57,7 +60,8 @@ VARIANTS = [variant for variant in _VARIANTS if variant[0] in PLAYABLE]
 
 def variant_name(variant: tuple[str, dict[str, Any]]) -> str:
     """The test's name of one family with its options."""
-    return "-".join([variant[0], *(str(value) for value in variant[1].values())])
+    values = ("+".join(value) if isinstance(value, dict) else str(value) for value in variant[1].values())
+    return "-".join([variant[0], *values])
 
 
 def family_of(variant: tuple[str, dict[str, Any]]) -> TaskFamily:

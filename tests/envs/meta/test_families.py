@@ -155,7 +155,7 @@ def test_the_same_task_and_seed_give_the_same_episode(family: TaskFamily):
 
 
 def test_another_task_gives_another_episode(family: TaskFamily):
-    scripted = type(family).oracle_action is not TaskFamily.oracle_action
+    scripted = family.has_oracle
     first = task_of(family, 0)
     others = {task.tobytes(): task for task in (task_of(family, seed) for seed in range(1, 50))}
     others.pop(first.tobytes(), None)
@@ -263,9 +263,7 @@ def test_an_oracle_does_not_mind_what_the_manager_adds_to_an_observation(family:
 
     So an oracle can read the rows of `make_parallel_env`.
     """
-    if type(family).oracle_action is TaskFamily.oracle_action or not isinstance(
-        family.spec.obs_space, spaces.Box
-    ):
+    if not family.has_oracle or not isinstance(family.spec.obs_space, spaces.Box):
         pytest.skip("no oracle, or the flag has a key of its own")
     played, tasks = Played(family, 4), family.sample_tasks(np.random.default_rng(0), 4, "train")
     rows = played.reset(np.arange(4), tasks, np.arange(4))
@@ -304,7 +302,7 @@ def test_an_action_that_is_none_is_refused_by_its_slot(family: TaskFamily):
 
 def test_a_family_travels_by_cloudpickle_and_plays_the_same(family: TaskFamily):
     sent = cloudpickle.dumps(family)
-    assert len(sent) < 5000
+    assert len(sent) < 5000 * max(len(family.spec.parts), 1)
     copy = cloudpickle.loads(sent)
     actions = random_actions(np.random.default_rng(7), family, 10)
     assert play_alone(copy, task_of(family), 3, actions) == play_alone(family, task_of(family), 3, actions)

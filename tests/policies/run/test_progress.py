@@ -13,7 +13,12 @@ from policies.run.progress import RECENT, Counters, by_episode
 
 def wave(n: int, value: float) -> WaveResult:
     return WaveResult(
-        10 * n, np.full((n, 2), value), np.full((n, 2), 5), np.zeros((n, 2), bool), np.zeros(n, bool)
+        10 * n,
+        np.full((n, 2), value),
+        np.full((n, 2), 5),
+        np.zeros((n, 2), bool),
+        np.zeros(n, bool),
+        np.zeros((n, 1)),
     )
 
 

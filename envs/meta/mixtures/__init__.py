@@ -1,0 +1,1 @@
+"""Families of families: one agent for the tasks of several families at once."""
