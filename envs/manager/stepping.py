@@ -25,9 +25,6 @@ from envs.manager.limits import FirstReady, MemoryLimit, OneThread
 from envs.manager.recovery import GrownWorker, Recovery, WorkerError
 from envs.trial import TrialClock
 
-# [n, task_dim] tasks -> [n] H of each; None: that of the clock for all.
-Horizons = Callable[[NDArray[np.float64]], NDArray[np.int64] | None]
-
 
 @dataclass(frozen=True)
 class Start:
@@ -52,11 +49,10 @@ class Stepper:
         *,
         num_groups: int,
         strict: bool,
-        horizons: Horizons = lambda tasks: None,
     ) -> None:
-        """`horizons` is asked for H of the tasks that start."""
         self._backend, self._layout, self._config = backend, layout, config
-        self._horizons = horizons
+        # [n, task_dim] tasks -> [n] H of each; None: all have that of the clock.
+        self.horizons: Callable[[NDArray[np.float64]], NDArray[np.int64]] | None = None
         self.rows, self.clock = backend.rows, clock
         num_slots = len(self.rows.reward)
         self._indices = np.arange(num_slots)
@@ -138,7 +134,7 @@ class Stepper:
         self._commands.action[slots] = 0
         self._commands.task[slots] = self.rows.task[slots] = tasks
         # The clock first: the seed of the first episode follows from the seed of the trial.
-        self.clock.begin(slots, seeds, self._horizons(tasks))
+        self.clock.begin(slots, seeds, None if self.horizons is None else self.horizons(tasks))
         self.recovery.begin(slots)
         self._commands.seed[slots] = self.clock.next_episode_seeds(slots)
         return slots

@@ -27,8 +27,8 @@ from envs.meta.locomotion.half_cheetah_vel import HalfCheetahVel
 from envs.meta.locomotion.hopper_rand_params import HopperRandParams
 from envs.meta.locomotion.humanoid_dir import HumanoidDir
 from envs.meta.locomotion.walker2d_rand_params import Walker2DRandParams
-from envs.meta.third_party.cyborg import CybORG
 from envs.meta.mixtures.mixture import Mixture
+from envs.meta.third_party.cyborg import CybORG
 from envs.meta.third_party.gymnasium_family import GymnasiumFamily
 from envs.meta.third_party.meta_world import MetaWorld
 from envs.meta.toy.point_robot import PointRobot

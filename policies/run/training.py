@@ -12,12 +12,8 @@ from policies.collection.wave import WaveInterrupted, WaveResult
 from policies.run.config import Overlap
 from policies.run.context import LearningParts, RunContext
 from policies.run.overlap import OverlappedCollector
-<<<<<<< HEAD
-from policies.run.progress import RunProgress, Stage, by_episode
-from policies.run.sizes import pool_trials
-=======
 from policies.run.progress import RunProgress, Stage, by_episode, by_part
->>>>>>> 1526690 (env=Mixture is a family of families: its tasks belong to parts with options, horizons and returns of their own)
+from policies.run.sizes import pool_trials
 from policies.run.updates import Updater
 from utils.stopwatch import Stopwatch
 
