@@ -150,14 +150,13 @@ class ParallelEnvManager:
         self.rows: Rows = self._backend.rows
         for block, label in zip(blocks, labels_of(blocks), strict=True):
             self.rows.label[block.start : block.stop] = label
-        # What makes trials of episodes, and rows of commands.
+        # What makes trials of episodes, and rows of commands; an H that is given is that of all tasks.
         horizon = max_episode_steps or self._families[0].config.max_episode_steps
         self._clock = TrialClock(self.rows, episodes_per_trial=episodes_per_trial, max_episode_steps=horizon)
         self._stepper = Stepper(
             self._backend, self.layout, self._clock, self._config, num_groups=num_groups, strict=deterministic
         )
-        if max_episode_steps is None:  # one that is given is that of all tasks
-            self._stepper.horizons = self._families[0].horizons
+        self._stepper.horizons = None if max_episode_steps else self._families[0].horizons
         # Workers are stopped when the manager is forgotten; the Stepper must not hold it for that to happen.
         self._finalizer = weakref.finalize(self, self._stepper.close)
 
