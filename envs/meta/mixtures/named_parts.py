@@ -19,7 +19,7 @@ EXAMPLE = {"easy": {"family": "GridNavi"}, "hard": {"family": "GridNavi", "size"
 
 
 @dataclass(frozen=True)
-class Part:
+class MixturePart:
     """One part of a mixture."""
 
     name: str
@@ -52,14 +52,14 @@ def named(parts: Any) -> dict[str, dict[str, Any]]:
     }
 
 
-def checked_parts(parts: dict[str, dict[str, Any]]) -> list[Part]:
+def checked_parts(parts: dict[str, dict[str, Any]]) -> list[MixturePart]:
     """The parts with the configs of their families, checked as those of a whole environment are."""
     if not parts:
         raise OptionError("A mixture needs at least one part: env.parts.NAME.family=GridNavi.")
     return [_checked(name, options) for name, options in parts.items()]
 
 
-def _checked(name: str, options: dict[str, Any]) -> Part:
+def _checked(name: str, options: dict[str, Any]) -> MixturePart:
     owner = f"env.parts.{name}"
     if not _NAME.fullmatch(name):
         raise OptionError(f"{owner} needs another name, of letters, digits and '_' alone.")
@@ -74,7 +74,7 @@ def _checked(name: str, options: dict[str, Any]) -> Part:
         if key not in {item.name for item in fields(config)}:
             known = {item.name for item in fields(config)} - {*_COMMON} | {"weight"}
             raise OptionError(f"{owner} has no option {key!r}.{nearest(key, known)}")
-    return Part(name, _weight(owner, options.get("weight", 1)), from_keywords(config, owner, own))
+    return MixturePart(name, _weight(owner, options.get("weight", 1)), from_keywords(config, owner, own))
 
 
 def _weight(owner: str, weight: Any) -> float:
@@ -100,7 +100,7 @@ def _kind(owner: str, family: object) -> type[TaskFamily]:
     return kind
 
 
-def family_of(part: Part) -> TaskFamily:
+def family_of(part: MixturePart) -> TaskFamily:
     """The family of a part; what it refuses is named with the part."""
     try:
         return _kind(f"env.parts.{part.name}", part.config.family)(part.config)
