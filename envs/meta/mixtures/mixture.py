@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from envs.base import EnvConfig, EnvSpec, Obs, Shelf, Split, TaskFamily, map_obs
 from envs.meta.kernels import check_split
 from envs.meta.mixtures.mixture_shard import MixtureShard
-from envs.meta.mixtures.named_parts import checked_parts, family_of, named
+from envs.meta.mixtures.named_parts import checked_parts, family_of_part, named_parts
 from envs.meta.mixtures.shared_spaces import SharedActions, SharedObs
 from utils.options import option
 
@@ -40,12 +40,12 @@ class MixtureConfig(EnvConfig):
 
     def resolved(self) -> Self:
         """The parts by their names, whatever they were given as."""
-        return replace(self, parts=named(self.parts))
+        return replace(self, parts=named_parts(self.parts))
 
     def for_pictures(self) -> Self:
         """Each part gets the options that it needs to draw."""
         drawing: dict[str, dict[str, Any]] = {}
-        options = named(self.parts)
+        options = named_parts(self.parts)
         for part in checked_parts(options):
             config = part.config.for_pictures()
             changed = {
@@ -78,7 +78,7 @@ class Mixture(TaskFamily):
     def __init__(self, config: MixtureConfig) -> None:
         super().__init__(config)
         parts = checked_parts(self.config.parts)
-        self.families = [family_of(part) for part in parts]
+        self.families = [family_of_part(part) for part in parts]
         specs = [family.spec for family in self.families]
         self.names = tuple(part.name for part in parts)
         # A task is of the part in whose interval of [0, 1) a uniform draw falls.

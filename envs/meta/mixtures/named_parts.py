@@ -27,7 +27,7 @@ class MixturePart:
     config: EnvConfig
 
 
-def named(parts: Any) -> dict[str, dict[str, Any]]:
+def named_parts(parts: Any) -> dict[str, dict[str, Any]]:
     """The options of each part by its name; a list of families is short for one part of each.
 
     The same family may stand in a list several times: its parts are then `Wind`, `Wind_2` and so on.
@@ -100,7 +100,7 @@ def _kind(owner: str, family: object) -> type[TaskFamily]:
     return kind
 
 
-def family_of(part: MixturePart) -> TaskFamily:
+def family_of_part(part: MixturePart) -> TaskFamily:
     """The family of a part; what it refuses is named with the part."""
     try:
         return _kind(f"env.parts.{part.name}", part.config.family)(part.config)

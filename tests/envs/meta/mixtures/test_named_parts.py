@@ -7,24 +7,26 @@ from typing import Any
 import pytest
 
 from envs.meta.grid.grid_navi import GridNaviConfig, GridVariant
-from envs.meta.mixtures.named_parts import checked_parts, family_of, named
+from envs.meta.mixtures.named_parts import checked_parts, family_of_part, named_parts
 from utils.options import OptionError
 
 
 def test_a_list_is_short_for_a_part_of_each_family() -> None:
-    parts = checked_parts(named(["GridNavi", "Wind", "GridNavi"]))
+    parts = checked_parts(named_parts(["GridNavi", "Wind", "GridNavi"]))
     assert [part.name for part in parts] == ["GridNavi", "Wind", "GridNavi_2"]
     assert [part.weight for part in parts] == [1, 1, 1]
 
 
 def test_a_part_has_the_options_of_its_family() -> None:
-    (part,) = checked_parts(named({"far": {"family": "GridNavi", "weight": 4, "variant": "hall", "size": 9}}))
+    (part,) = checked_parts(
+        named_parts({"far": {"family": "GridNavi", "weight": 4, "variant": "hall", "size": 9}})
+    )
     assert isinstance(part.config, GridNaviConfig)
     assert (part.weight, part.config.variant, part.config.size) == (4, GridVariant.hall, 9)
 
 
 def test_the_name_of_a_family_alone_is_a_part_with_its_defaults() -> None:
-    assert checked_parts(named({"a": "Wind"})) == checked_parts(named({"a": {"family": "Wind"}}))
+    assert checked_parts(named_parts({"a": "Wind"})) == checked_parts(named_parts({"a": {"family": "Wind"}}))
 
 
 WRONG: list[tuple[Any, str]] = [
@@ -51,10 +53,10 @@ WRONG: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("parts", "says"), WRONG)
 def test_a_mistake_is_one_sentence(parts: Any, says: str) -> None:
     with pytest.raises(OptionError, match=says):
-        checked_parts(named(parts))
+        checked_parts(named_parts(parts))
 
 
 def test_what_a_family_refuses_is_named_with_its_part() -> None:
-    (part,) = checked_parts(named({"a": {"family": "GridNavi", "door_every": 3}}))
+    (part,) = checked_parts(named_parts({"a": {"family": "GridNavi", "door_every": 3}}))
     with pytest.raises(OptionError, match=r"env\.parts\.a: GridNavi: door_every=3"):
-        family_of(part)
+        family_of_part(part)
