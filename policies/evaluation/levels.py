@@ -23,7 +23,7 @@ from policies.evaluation.table import ORACLE, POLICIES, RANDOM, Levels
 from policies.run.config import plain
 from policies.run.context import RunContext
 from utils.disk.manifest import digest_of
-from utils.disk.own_files import is_plain_file, replace_file
+from utils.disk.own_files import read_object, replace_file
 
 # The file of a run folder that keeps what was measured: it is not measured again.
 REFERENCES = "references.json"
@@ -120,15 +120,7 @@ def _key(context: RunContext, tasks: NDArray[np.float64]) -> str:
 
 def _read(path: Path) -> _Kept:
     """What was measured before; nothing where the file is missing or damaged."""
-    if not is_plain_file(path) or path.stat().st_size > MOST_BYTES:
-        return {}
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    if not isinstance(content, dict):
-        return {}
-    return {key: entry for key, entry in content.items() if _is_entry(entry)}
+    return {key: entry for key, entry in read_object(path, MOST_BYTES).items() if _is_entry(entry)}
 
 
 def _is_entry(entry: Any) -> bool:

@@ -133,7 +133,7 @@ class RunEnvironments:
     """Managers with as many slots: a parallel and a sequential one to train in, and one to evaluate in."""
 
     def __init__(self, context: RunContext, backend: BackendConfig, num_workers: int) -> None:
-        self._context, self._backend, self.num_workers = context, backend, num_workers
+        self._context, self.backend, self.num_workers = context, backend, num_workers
         # None with a single worker: then the sequential environment is the one to train in.
         self.train_env_parallel: ParallelEnvManager | None = None
         if num_workers > 1:
@@ -143,7 +143,7 @@ class RunEnvironments:
     def train_env(self) -> ParallelEnvManager:
         """The sequential environment: the same slots in this process."""
         # A run with a single worker has this environment alone; `backend=process` then puts it into one.
-        backend = self._backend
+        backend = self.backend
         if self.num_workers > 1:
             # The parallel backend's settings, as far as they mean anything for this environment.
             backend = replace(
@@ -154,7 +154,7 @@ class RunEnvironments:
     @cached_property
     def eval_env(self) -> ParallelEnvManager:
         """The environment of evaluation, with slots of its own."""
-        return self._manager(self._backend, self.num_workers, self._context.evaluation_episodes)
+        return self._manager(self.backend, self.num_workers, self._context.evaluation_episodes)
 
     def _manager(
         self, backend: BackendConfig, num_workers: int, episodes: int | None = None

@@ -18,9 +18,10 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import nn
 
 from envs.backends.base import withheld_sentence
+from policies.agents.agent import Agent
+from policies.agents.base import Encoders
 from policies.evaluation.table import Levels, curves_of, evaluation_table
 from policies.run.config import TASKS, Config, plain, save
 from policies.run.context import RunContext, RunEnvironments
@@ -28,7 +29,7 @@ from policies.run.forecast import forecast
 from policies.run.progress import RunProgress
 from policies.run.sizes import fitted_memory
 from utils.console import Console, Progress, roughly
-from utils.disk.own_files import replace_file
+from utils.disk.own_files import read_object, replace_file
 from utils.disk.source_state import source_state
 from utils.environment import withheld
 from utils.logger import METRICS, STEP_KEY, Logger, read_metrics
@@ -42,6 +43,8 @@ from utils.wandb_run import WandbRun
 PICTURE = "adaptation.png"
 # The file of a run folder that says what its options amounted to when it was last started.
 USED = "used.json"
+# In it: for each resume what the process before it had used, as far as that was something else.
+HISTORY, MOST_RESUMES = "before_resumes", 100
 # When an iteration ends so late, there is a rate by which to say how long the run will take.
 SECONDS_TO_TELL = 1.0
 # The most variables that the line about withheld ones names; an environment that cannot be built names all.
@@ -87,7 +90,7 @@ class RunRecord:
     def __enter__(self) -> Self:
         return self
 
-    def open(self, agent: nn.Module, note: str = "") -> None:
+    def open(self, agent: Agent, note: str = "") -> None:
         """Show where everything goes, and start to record `agent`; `note` is a line below the headline."""
         self._console.headline(headline(self._context, self._environments))
         notes = (note, withheld_note(self._config, self._environments))
@@ -98,13 +101,27 @@ class RunRecord:
                 self._lock = RunLock(self._folder)
             # Only now: a refused resume must not change what the run records.
             save_settings(self._context, self._folder)
-            self._used = what_was_used(self._context, self._environments, agent)
+            self._used = self._what_is_used(agent, self._folder)
             save_used(self._used, self._folder)
             self._wandb = self._start_wandb(self._folder)
             self._logger = Logger(self._folder, self._wandb, resume_at=self._resumed.get("metrics_offset", 0))
         self._console.__enter__()
         if self._profile is not None:
             self._profile.enable()
+
+    def _what_is_used(self, agent: Agent, folder: Path) -> dict[str, Any]:
+        """What this process uses, and what those before its resumes used otherwise."""
+        used = what_was_used(self._context, self._environments, agent)
+        if not self._resumed:
+            return used
+        before = read_object(folder / USED)
+        # The levels are measured at the end of a run, and say nothing of the process.
+        changed = [name for name in used if name != "levels" and before.get(name) != used[name]]
+        facts = {"until_env_steps": self._progress.counters.env_steps}
+        facts |= {name: before.get(name) for name in changed}
+        history = before.get(HISTORY)
+        earlier = history if isinstance(history, list) else []
+        return used | {HISTORY: [*earlier, facts][-MOST_RESUMES:]}
 
     def _start_wandb(self, folder: Path) -> WandbRun:
         # Seeds of one experiment share a group; a resumed run goes on in the run that it had there.
@@ -304,17 +321,19 @@ def save_used(used: Mapping[str, Any], folder: Path) -> None:
     replace_file(folder / USED, (json.dumps(used, indent=1) + "\n").encode())
 
 
-def what_was_used(context: RunContext, environments: RunEnvironments, agent: nn.Module) -> dict[str, Any]:
+def what_was_used(context: RunContext, environments: RunEnvironments, agent: Agent) -> dict[str, Any]:
     """What the options amount to on this machine, from which source, and what returns are compared with."""
     config, sizes, env = context.config, context.sizes, environments.training
     return {
         "num_slots": sizes.num_slots,
+        "backend": environments.backend.name,
         "environments": env.description,
         "num_workers": environments.num_workers,
         "device": context.device,
         "wave_trials": sizes.wave_trials,
         "wave_env_steps": sizes.wave_env_steps,
         "memory": plain(asdict(fitted_memory(config, context.family))),
+        "encoders": (Encoders.shared if agent.shares else Encoders.separate).value,
         "parameters": {
             name: sum(values.numel() for values in part.parameters()) for name, part in agent.named_children()
         },

@@ -6,6 +6,7 @@ folder with links is refused before anything in it is opened. Links above the fo
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ FOREIGN = ("wandb", ".submitit")
 OWN_FOLDERS = (".hydra", "checkpoints")
 # The ends of the names of files that they write in the run folder itself.
 FILE_ENDS = (".json", ".jsonl", ".yaml", ".png", ".log", ".lock")
+# A file of facts is smaller by far: a larger one was not written by a run.
+MOST_JSON_BYTES = 1_000_000
 # The one entry that `allow_links` lets be a link: the replay may need a larger disk.
 MAY_BE_ELSEWHERE = os.path.join("checkpoints", "segments")
 
@@ -94,6 +97,17 @@ def replace_file(path: Path, content: bytes) -> None:
     """Write a file anew from bytes that are there already."""
     with replacing(path) as file:
         file.write(content)
+
+
+def read_object(path: Path, most_bytes: int = MOST_JSON_BYTES) -> dict[str, Any]:
+    """The JSON object in a file of a run folder; empty where the file is missing, damaged or too large."""
+    if not is_plain_file(path) or path.stat().st_size > most_bytes:
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def part_from_other_names(path: Path) -> None:

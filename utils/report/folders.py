@@ -19,6 +19,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from utils.disk.own_files import read_object
 from utils.options import OptionError
 
 # What a run folder consists of is decided in policies/run/config.py; a test compares these with it.
@@ -244,13 +245,10 @@ def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _levels(record: Path) -> dict[str, float]:
     """What a run's returns can be compared with; nothing where that is not recorded, or cannot be read."""
-    try:
-        if not record.is_file() or record.stat().st_size > _MAX_BYTES:
-            return {}
-        levels = json.loads(record.read_bytes())["levels"].items()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    levels = read_object(record).get("levels")
+    if not isinstance(levels, dict):
         return {}
-    return {name: level for name, level in levels if type(level) is float and math.isfinite(level)}
+    return {name: level for name, level in levels.items() if type(level) is float and math.isfinite(level)}
 
 
 # -- the metrics ---------------------------------------------------------------------------------------------

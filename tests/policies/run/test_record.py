@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -186,8 +187,30 @@ def test_a_run_keeps_what_its_options_amounted_to(tmp_path: Path) -> None:
     used = json.loads((tmp_path / "used.json").read_text())
     assert used["num_slots"] == 4, "num_slots=null settles at num_rollouts_per_iter"
     assert used["device"] == "cpu" and used["num_workers"] == 1 and used["environments"]
+    assert (used["backend"], used["encoders"]) == ("serial", "separate")
     assert sum(used["parameters"].values()) == parameters
     assert set(used["source"]) == {"commit", "clean", "unknown"} and used["versions"]["torch"]
+
+
+def test_a_run_keeps_what_it_used_before_each_resume(tmp_path: Path) -> None:
+    def train(total: int, workers: int = 1) -> dict[str, Any]:
+        with Learner(tiny_config(workers=workers, train={"n_env_steps_total": total}), tmp_path) as learner:
+            if (tmp_path / "checkpoints").exists():
+                learner.load()
+            learner.train()
+        return json.loads((tmp_path / "used.json").read_text())
+
+    assert "before_resumes" not in train(100)
+    used = train(160, workers=2)
+    (one,) = used["before_resumes"]
+    assert used["num_workers"] == 2 and one["environments"].startswith("in process")
+    assert set(one) == {"until_env_steps", "backend", "environments", "num_workers"}
+    assert (one["until_env_steps"], one["backend"], one["num_workers"]) == (108, "serial", 1)
+
+    # The next one has nothing else, and the record may be damaged without harm.
+    assert train(240, workers=2)["before_resumes"] == [one, {"until_env_steps": 204}]
+    (tmp_path / "used.json").write_text('{"before_resumes": 3')
+    assert len(train(300)["before_resumes"]) == 1
 
 
 def test_a_run_keeps_what_its_returns_are_compared_with(tmp_path: Path) -> None:
