@@ -84,7 +84,12 @@ def levels_of(run: EvaluatedRun, seconds: float = SECONDS) -> Levels:
     except (BackendError, OracleError, WorkerError) as error:
         _log.warning("There is less to compare with: %s", str(error).partition("\n")[0])
     _write(path, kept)
-    return Levels(measured={name: levels for name, levels in measured.items() if levels})
+    # Always in one order, whichever was measured first.
+    ordered = {
+        name: {policy: levels[policy] for policy in POLICIES if policy in levels}
+        for name, levels in measured.items()
+    }
+    return Levels(measured={name: levels for name, levels in ordered.items() if levels})
 
 
 def _actors(family: TaskFamily) -> dict[str, Actor]:

@@ -10,7 +10,7 @@ import os
 import platform
 import pstats
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -29,8 +29,8 @@ from policies.run.forecast import forecast
 from policies.run.progress import RunProgress
 from policies.run.sizes import fitted_memory
 from utils.console import Console, Progress, roughly
-from utils.disk.own_files import read_object, replace_file
 from utils.disk.source_state import source_state
+from utils.disk.used_facts import save_used, used_before
 from utils.environment import withheld
 from utils.logger import METRICS, STEP_KEY, Logger, read_metrics
 from utils.machine import describe, resident_bytes
@@ -41,10 +41,6 @@ from utils.stopwatch import Stopwatch
 from utils.wandb_run import WandbRun
 
 PICTURE = "adaptation.png"
-# The file of a run folder that says what its options amounted to when it was last started.
-USED = "used.json"
-# In it: for each resume what the process before it had used, as far as that was something else.
-HISTORY, MOST_RESUMES = "before_resumes", 100
 # When an iteration ends so late, there is a rate by which to say how long the run will take.
 SECONDS_TO_TELL = 1.0
 # The most variables that the line about withheld ones names; an environment that cannot be built names all.
@@ -101,27 +97,17 @@ class RunRecord:
                 self._lock = RunLock(self._folder)
             # Only now: a refused resume must not change what the run records.
             save_settings(self._context, self._folder)
-            self._used = self._what_is_used(agent, self._folder)
+            self._used = what_was_used(self._context, self._environments, agent)
+            if self._resumed:
+                self._used |= used_before(self._folder, self._used, self._progress.counters.env_steps)
+            # Of an episode on the test list. What is not recorded with the family is measured at the end.
+            self._used["levels"] = Levels(self._context.reference).of_list(self._context.tasks.test)
             save_used(self._used, self._folder)
             self._wandb = self._start_wandb(self._folder)
             self._logger = Logger(self._folder, self._wandb, resume_at=self._resumed.get("metrics_offset", 0))
         self._console.__enter__()
         if self._profile is not None:
             self._profile.enable()
-
-    def _what_is_used(self, agent: Agent, folder: Path) -> dict[str, Any]:
-        """What this process uses, and what those before its resumes used otherwise."""
-        used = what_was_used(self._context, self._environments, agent)
-        if not self._resumed:
-            return used
-        before = read_object(folder / USED)
-        # The levels are measured at the end of a run, and say nothing of the process.
-        changed = [name for name in used if name != "levels" and before.get(name) != used[name]]
-        facts = {"until_env_steps": self._progress.counters.env_steps}
-        facts |= {name: before.get(name) for name in changed}
-        history = before.get(HISTORY)
-        earlier = history if isinstance(history, list) else []
-        return used | {HISTORY: [*earlier, facts][-MOST_RESUMES:]}
 
     def _start_wandb(self, folder: Path) -> WandbRun:
         # Seeds of one experiment share a group; a resumed run goes on in the run that it had there.
@@ -316,11 +302,6 @@ def save_settings(context: RunContext, folder: Path) -> None:
     context.tasks.save(folder / TASKS)
 
 
-def save_used(used: Mapping[str, Any], folder: Path) -> None:
-    """Write what the options amount to here, as `what_was_used` says it: `used.json`."""
-    replace_file(folder / USED, (json.dumps(used, indent=1) + "\n").encode())
-
-
 def what_was_used(context: RunContext, environments: RunEnvironments, agent: Agent) -> dict[str, Any]:
     """What the options amount to on this machine, from which source, and what returns are compared with."""
     config, sizes, env = context.config, context.sizes, environments.training
@@ -337,8 +318,6 @@ def what_was_used(context: RunContext, environments: RunEnvironments, agent: Age
         "parameters": {
             name: sum(values.numel() for values in part.parameters()) for name, part in agent.named_children()
         },
-        # Of an episode on the test list. What is not recorded with the family is measured at the end.
-        "levels": Levels(context.reference).of_list(context.tasks.test),
         "source": source_state(Path(__file__).parents[2]),
         "versions": versions(),
     }

@@ -131,10 +131,10 @@ def _draw_curve(panel: Axes, setting: RunSetting, axis: str, look: Look) -> None
         markersize=3.5,
         markevery=(every // 2, every),
     )
-    if len(setting.counted) >= FEWEST:
+    if len(setting.counted) >= FEWEST and places[0] < places[-1]:
         panel.fill_between(places / scale, low, high, color=look.colour, alpha=0.18, linewidth=0)
         return
-    # Two seeds have no interval: both are drawn, thin.
+    # Two seeds have no interval, and runs at other speeds maybe no common minutes: each is drawn, thin.
     for run in setting.counted[: len(setting.counted) * (len(setting.counted) > 1)]:
         own = [getattr(one, axis) / scale for one in run.evaluations]
         panel.plot(own, [one.trial_return for one in run.evaluations], color=look.colour, linewidth=0.6)

@@ -17,7 +17,7 @@ from configs.runs import load_run
 from envs.meta.toy.point_robot import PointRobot
 from policies.learner import Learner
 from policies.run.config import TASKS, plain
-from policies.run.record import group_of, headline, what_was_used
+from policies.run.record import group_of, headline
 from tests.runs import metrics_of, tiny_config
 from utils.report.folders import find_runs
 
@@ -207,11 +207,6 @@ def test_a_run_keeps_what_it_used_before_each_resume(tmp_path: Path) -> None:
     assert set(one) == {"until_env_steps", "backend", "environments", "num_workers"}
     assert (one["until_env_steps"], one["backend"], one["num_workers"]) == (108, "serial", 1)
 
-    # The next one has nothing else, and the record may be damaged without harm.
-    assert train(240, workers=2)["before_resumes"] == [one, {"until_env_steps": 204}]
-    (tmp_path / "used.json").write_text('{"before_resumes": 3')
-    assert len(train(300)["before_resumes"]) == 1
-
 
 def test_a_run_keeps_what_its_returns_are_compared_with(tmp_path: Path) -> None:
     with Learner(tiny_config(), tmp_path / "measured") as learner:
@@ -222,7 +217,9 @@ def test_a_run_keeps_what_its_returns_are_compared_with(tmp_path: Path) -> None:
     # Those that are recorded with a family stand there from the start.
     config = tiny_config(num_slots=1)
     config.env = PointRobot.Config(num_eval_tasks=3)
-    with Learner(config) as learner:
-        used = what_was_used(learner.context, learner.environments, learner.agent)
+    config.train.n_env_steps_total = 100
+    with Learner(config, tmp_path / "recorded") as learner:
+        learner.train()
+    used = json.loads((tmp_path / "recorded/used.json").read_text())
     recorded = PointRobot.references[0]
     assert used["levels"] == {"oracle": recorded.oracle, "random": recorded.random}
