@@ -19,7 +19,9 @@ from policies.agents.base import AgentConfig, Arch
 from policies.algorithms import ALGORITHMS
 from policies.learner import Learner
 from policies.memory import MEMORIES
-from policies.run.config import Config, DeviceName, EvaluationConfig, LearnerConfig, TrainConfig
+from policies.run.checkpointing import BEST
+from policies.run.config import CHECKPOINTS, Config, DeviceName, EvaluationConfig, LearnerConfig, TrainConfig
+from utils.checkpoint import CheckpointStore
 from utils.wandb_run import WandbConfig, WandbMode
 
 
@@ -121,3 +123,10 @@ def metrics_of(folder: Path) -> list[dict[str, Any]]:
         {key: value for key, value in line.items() if not key.startswith(("time/", "faults/"))}
         for line in lines
     ]
+
+
+def best_agent(run_dir: Path) -> str:
+    """A hash of the agent that a run keeps as its best, and of how far the run was with it."""
+    best = CheckpointStore(run_dir / CHECKPOINTS / BEST).latest()
+    assert best is not None
+    return digest([best.tensors, best.facts])

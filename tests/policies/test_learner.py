@@ -4,7 +4,6 @@ workers.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
@@ -30,8 +29,8 @@ from policies.collection.wave import WaveResult
 from policies.learner import Learner
 from policies.memory import MEMORIES
 from policies.run.config import RECORD
-from tests.runs import digest, metrics_of, state_of, stored_rows, tiny_config
-from utils.checkpoint import CheckpointError, CheckpointStore
+from tests.runs import best_agent, digest, metrics_of, state_of, stored_rows, tiny_config
+from utils.checkpoint import CheckpointError
 from utils.run_lock import RunLock, RunLockError
 
 ROOT = Path(__file__).parents[2]
@@ -266,43 +265,6 @@ learner.train()
         assert state_of(resumed) == expected
     assert metrics_of(tmp_path / "cut") == metrics_of(tmp_path / "whole")
     assert best_agent(tmp_path / "cut") == best_agent(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("evaluation", [1, 2, 3])
-def test_the_best_agent_is_the_same_after_a_kill_between_it_and_the_checkpoint(
-    evaluation: int, tmp_path: Path
-) -> None:
-    """The best agent is kept before its checkpoint, so a kill leaves one of a future that is played again."""
-    options: dict[str, Any] = {"checkpoint_every": 60, "evaluation": {"every": 50}}
-    with Learner(tiny_config(**options), tmp_path / "whole") as whole:
-        whole.train()
-
-    class Killed(BaseException):
-        pass
-
-    with Learner(tiny_config(**options), tmp_path / "cut") as cut:
-        keep_best, calls = cut.keep_best, itertools.count(1)
-
-        def killing(metrics: dict[str, Any]) -> None:
-            keep_best(metrics)
-            if next(calls) == evaluation:
-                raise Killed
-
-        cut.keep_best = killing  # pyright: ignore[reportAttributeAccessIssue]
-        with pytest.raises(Killed):
-            cut.train()
-    with Learner(tiny_config(**options), tmp_path / "cut") as resumed:
-        if evaluation > 1:  # the first one comes before any checkpoint: the run begins again
-            resumed.load()
-        resumed.train()
-    assert best_agent(tmp_path / "cut") == best_agent(tmp_path / "whole")
-
-
-def best_agent(run_dir: Path) -> str:
-    """A hash of the agent that a run keeps as its best, and of how far the run was with it."""
-    best = CheckpointStore(run_dir / "checkpoints" / "best").latest()
-    assert best is not None
-    return digest([best.tensors, best.facts])
 
 
 @pytest.mark.parametrize("moment", ["wave", "update", "evaluation"])

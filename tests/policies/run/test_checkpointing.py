@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from policies.learner import Learner
 from policies.run.checkpointing import RunCheckpoints, RunFacts
 from policies.run.progress import Counters
-from tests.runs import digest, metrics_of, state_of, tiny_config
+from tests.runs import best_agent, digest, metrics_of, state_of, tiny_config
 from utils.checkpoint import CheckpointError
 from utils.options import OptionError
 
@@ -269,3 +270,33 @@ def test_a_checkpoint_that_does_not_fit_is_a_sentence(tmp_path: Path) -> None:
         ):
             learner.load()
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("evaluation", [1, 2, 3])
+def test_the_best_agent_is_the_same_after_a_kill_between_it_and_the_checkpoint(
+    evaluation: int, tmp_path: Path
+) -> None:
+    """The best agent is kept before its checkpoint, so a kill leaves one of a future that is played again."""
+    options: dict[str, Any] = {"checkpoint_every": 60, "evaluation": {"every": 50}}
+    with Learner(tiny_config(**options), tmp_path / "whole") as whole:
+        whole.train()
+
+    class Killed(BaseException):
+        pass
+
+    with Learner(tiny_config(**options), tmp_path / "cut") as cut:
+        keep_best, calls = cut.keep_best, itertools.count(1)
+
+        def killing(metrics: dict[str, Any]) -> None:
+            keep_best(metrics)
+            if next(calls) == evaluation:
+                raise Killed
+
+        cut.keep_best = killing  # pyright: ignore[reportAttributeAccessIssue]
+        with pytest.raises(Killed):
+            cut.train()
+    with Learner(tiny_config(**options), tmp_path / "cut") as resumed:
+        if evaluation > 1:  # the first one comes before any checkpoint: the run begins again
+            resumed.load()
+        resumed.train()
+    assert best_agent(tmp_path / "cut") == best_agent(tmp_path / "whole")
