@@ -1,0 +1,102 @@
+"""The leader board: what is counted of a defence, an agent with its memory, and the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.leader_board import (
+    CELLS,
+    PUBLISHED,
+    RESTORE_SERVER,
+    RULES,
+    Act,
+    Scores,
+    agent_of,
+    main,
+    play,
+    restoring_once,
+    script,
+    sleeping,
+    table_text,
+)
+from envs.base import Rows, TaskFamily
+from envs.meta.cyber.attackers import Attacker
+from envs.meta.make_env import make_family
+from policies.learner import Learner
+from policies.play import load_agent
+from tests.envs.meta.played import Played
+from tests.runs import tiny_config
+
+
+def obs_of(rows: Rows) -> np.ndarray:
+    assert isinstance(rows.obs, np.ndarray)
+    return rows.obs
+
+
+def test_restoring_a_clean_server_is_counted_as_the_use_of_the_quirk():
+    returns, restored, for_nothing = play(restoring_once, Attacker.sleep, 5, 4)
+    assert (returns == -1.0).all() and restored.all() and for_nothing.all()
+    _, restored, for_nothing = play(sleeping, Attacker.bline, 5, 4)
+    assert not restored.any() and not for_nothing.any()
+
+
+def test_restoring_a_server_that_red_holds_is_no_use_of_the_quirk():
+    def late(family: TaskFamily, n: int, attacker: Attacker) -> Act:
+        steps = iter(range(100))  # nobody resists, and B_line holds the server long before step 40
+        return lambda rows: np.full(n, RESTORE_SERVER if next(steps) >= 40 else 0)
+
+    _, restored, for_nothing = play(late, Attacker.bline, 41, 6)
+    assert restored.all() and not for_nothing.all()
+
+
+def test_the_rules_reach_the_family():
+    mean = {
+        name: play(restoring_once, Attacker.bline, 100, 20, **rules)[0].mean()
+        for name, rules in RULES.items()
+    }
+    assert mean["fix_impact"] < -900 < mean["newest rules"]
+
+
+def test_the_scripts_lose_little():
+    assert play(script, Attacker.bline, 30, 50)[0].mean() == pytest.approx(-3.55, abs=0.4)
+
+
+def test_an_agent_is_played_with_its_memory_as_a_player_plays_it(tmp_path: Path):
+    config = tiny_config("CyberDefence", algorithm="PPO")
+    with Learner(config, tmp_path) as learner:
+        with torch.no_grad():
+            for parameter in learner.agent.parameters():
+                parameter += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+        learner.save()
+    returns, _, _ = play(agent_of(tmp_path), Attacker.bline, 12, 3)
+    seeds = np.random.default_rng([12, Attacker.bline]).integers(2**63, size=3).astype(np.uint64)
+    family, player, again = make_family("CyberDefence", red="bline"), load_agent(tmp_path, horizon=12), []
+    for seed in seeds:
+        player.reset()
+        alone, total = Played(family, 1), 0.0
+        rows = alone.reset([0], [[0.0]], [seed])
+        for _ in range(12):
+            action = player.act(obs_of(rows)[0].copy(), float(rows.reward[0]), False)
+            rows = alone.step([0], [action])
+            total += float(rows.reward[0])
+        again.append(total)
+    assert returns == pytest.approx(again)
+
+
+def test_the_table_orders_ours_among_the_published(capsys: pytest.CaptureFixture[str]):
+    ours = Scores("ours", "newest rules", [-6.0] * 9, [0.3] * 9)
+    assert (ours.total, ours.error) == (-54.0, pytest.approx(0.9))
+    lines = table_text([ours]).splitlines()
+    assert lines[1].startswith("ours, newest rules") and lines[2].startswith("1 CardiffUni")
+    assert sum(PUBLISHED["1 CardiffUni"]) == pytest.approx(-54.57) and len(CELLS) == 9
+
+
+def test_without_a_run_the_command_plays_what_needs_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    main(["--episodes", "2", "--output", str(tmp_path / "board.json")])
+    printed = capsys.readouterr().out
+    assert "scripts that see the truth, newest rules" in printed and "sleeping, newest rules" in printed
+    assert (tmp_path / "board.json").exists()
