@@ -155,7 +155,7 @@ def play(
     return returns, restored, for_nothing
 
 
-def scores_of(name: str, policy: Policy, rules: str, episodes: int) -> Scores:
+def nine_cells(name: str, policy: Policy, rules: str, episodes: int) -> Scores:
     """All nine cells."""
     found, uses = Scores(name, rules), list[tuple[float, float]]()
     for attacker, horizon in CELLS:
@@ -171,7 +171,7 @@ def scores_of(name: str, policy: Policy, rules: str, episodes: int) -> Scores:
 # -- the table -----------------------------------------------------------------------------------------------
 
 
-def table_text(found: Sequence[Scores]) -> str:
+def board_text(found: Sequence[Scores]) -> str:
     """The published rows and ours, the best sum first."""
     heads = [f"{attacker.name} {horizon}" for attacker, horizon in CELLS]
     lines = [f"{'':45}" + "".join(f"{head:>12}" for head in heads) + f"{'sum':>12}{'± error':>9}"]
@@ -196,11 +196,11 @@ def main(arguments: list[str] | None = None) -> None:
     policies = {str(path): agent_of(path) for path in asked.runs} or SCRIPTED
     played = RULES if asked.runs else dict.fromkeys(["newest rules"])
     found = [
-        scores_of(name, policy, rules, asked.episodes)
+        nine_cells(name, policy, rules, asked.episodes)
         for name, policy in policies.items()
         for rules in played
     ]
-    print(table_text(found))
+    print(board_text(found))
     if asked.output is not None:
         scores = [vars(one) | {"total": one.total, "error": one.error} for one in found]
         write(asked.output, {"machine": facts(), "episodes": asked.episodes, "scores": scores})

@@ -16,12 +16,12 @@ from benchmarks.leader_board import (
     Act,
     Scores,
     agent_of,
+    board_text,
     main,
     play,
     restoring_once,
     script,
     sleeping,
-    table_text,
 )
 from envs.base import Rows, TaskFamily
 from envs.meta.cyber.attackers import Attacker
@@ -90,7 +90,7 @@ def test_an_agent_is_played_with_its_memory_as_a_player_plays_it(tmp_path: Path)
 def test_the_table_orders_ours_among_the_published(capsys: pytest.CaptureFixture[str]):
     ours = Scores("ours", "newest rules", [-6.0] * 9, [0.3] * 9)
     assert (ours.total, ours.error) == (-54.0, pytest.approx(0.9))
-    lines = table_text([ours]).splitlines()
+    lines = board_text([ours]).splitlines()
     assert lines[1].startswith("ours, newest rules") and lines[2].startswith("1 CardiffUni")
     assert sum(PUBLISHED["1 CardiffUni"]) == pytest.approx(-54.57) and len(CELLS) == 9
 
