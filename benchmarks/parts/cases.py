@@ -9,14 +9,18 @@ from typing import Any
 
 import gymnasium
 
+from benchmarks.parts.defence.plain_defence import PlainDefence
 from benchmarks.parts.families import Cheetah, Toy, ToyConfig, ToyEnv
 from envs.base import TaskFamily
 from envs.meta.locomotion.mujoco_shard import hush_mujoco
 from envs.meta.make_env import make_family
+from envs.meta.third_party.gymnasium_family import GymnasiumFamily
 
 EPISODES, HORIZON = 2, 200
 ACTING, ENV_ONLY = "acting", "env-only"
 CPU_S, WAIT_S = 5e-3, 10e-3
+# About what a step of CybORG takes.
+DEFENCE_CPU_S = 2e-3
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class Case:
     coroutines: Callable[[], TaskFamily] | None = None
     # Its name and options there, if it is there.
     envpool: tuple[str, dict[str, Any]] | None = None
+    # Whether going on with the first slots that are ready is a row, too.
+    takes_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,18 @@ def cheetah_env() -> gymnasium.Env[Any, Any]:
     return gymnasium.make("HalfCheetah-v5", max_episode_steps=HORIZON)
 
 
+def defence_family(cpu_s: float = 0.0) -> TaskFamily:
+    """CyberDefence against B_line, or the plain one with so much CPU in each step."""
+    if not cpu_s:
+        return make_family("CyberDefence", red="bline", max_episode_steps=HORIZON)
+    return GymnasiumFamily.from_factory(partial(PlainDefence, cpu_s), max_episode_steps=HORIZON)
+
+
+def defence_env(cpu_s: float = 0.0) -> gymnasium.Env[Any, Any]:
+    """The same game in plain Python."""
+    return gymnasium.wrappers.TimeLimit(PlainDefence(cpu_s), HORIZON)
+
+
 def toy_env(cpu_s: float = 0.0, wait_s: float = 0.0) -> gymnasium.Env[Any, Any]:
     """The toy with these options."""
     return gymnasium.wrappers.TimeLimit(ToyEnv(cpu_s, wait_s), HORIZON)
@@ -127,6 +145,22 @@ CASES = {
             {ACTING: (16,), ENV_ONLY: (1, 2, 4, 8, 16, 64)},
             wait_s=WAIT_S,
             coroutines=partial(toy_family, 0.0, WAIT_S, True),
+        ),
+        Case(
+            "cyber",
+            "CyberDefence against B_line",
+            defence_family,
+            defence_env,
+            {ACTING: (20, 50, 200, 1000), ENV_ONLY: (20, 50, 200, 1000)},
+            takes_first=True,
+        ),
+        Case(
+            "cyber-slow",
+            "the same in plain Python with 2 ms of CPU",
+            partial(defence_family, DEFENCE_CPU_S),
+            partial(defence_env, DEFENCE_CPU_S),
+            {ENV_ONLY: (20, 50, 200)},
+            takes_first=True,
         ),
     )
 }

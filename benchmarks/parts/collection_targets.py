@@ -16,7 +16,12 @@ def collection_targets(tables: Tables) -> list[Target]:
     """Every target of the benchmark `collect`, measured or not."""
     return [
         Target(name, wanted, reached, note=row)
-        for name, wanted, (reached, row) in (*_speed(tables), *_waiting(tables), *_auto(tables))
+        for name, wanted, (reached, row) in (
+            *_speed(tables),
+            *_waiting(tables),
+            *_defence(tables),
+            *_auto(tables),
+        )
     ]
 
 
@@ -83,6 +88,26 @@ def _waiting(tables: Tables) -> Iterator[tuple[str, float, Found]]:
         "10 ms of waiting, 64 on asyncio, of the ideal",
         0.9,
         _ratio(tables, "wait/env-only/64", "Retrial asyncio", "limit"),
+    )
+
+
+def _defence(tables: Tables) -> Iterator[tuple[str, float, Found]]:
+    for slots, bare, managed in ((200, 0.6e6, 0.5e6), (1000, 1.4e6, 1.0e6)):
+        table = tables.get(f"cyber/env-only/{slots}")
+        rate = 1e6 / table["env_us"] if table else None
+        yield f"cyber, N = {slots}, bare shard, env-steps per CPU second", bare, (rate, "")
+        found = _best(table, lambda name: name == "Retrial serial")
+        yield f"cyber, N = {slots}, through the manager, env-steps/s", managed, found
+    two, each = "Retrial process, 2 workers", "Retrial pipe, one process each"
+    yield (
+        "cyber, N = 200, two workers, x one process each by pipes",
+        17.0,
+        _ratio(tables, "cyber/env-only/200", two, each),
+    )
+    yield (
+        "2 ms of CPU, N = 20, two workers, x serial",
+        1.9,
+        _ratio(tables, "cyber-slow/env-only/20", two, "Retrial serial"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import traceback
 from collections.abc import Callable
@@ -41,6 +42,10 @@ class Running(Protocol):
 
     def run(self, seconds: float) -> float:
         """Run for so many seconds; env-steps per second."""
+        ...
+
+    def worker_mib(self) -> float:
+        """MiB that its worker processes have of their own, where they can be asked; 0: there are none."""
         ...
 
     def close(self) -> None:
@@ -105,9 +110,11 @@ def measure_table(
         for row in rows:
             _guarded(row, failed, lambda row=row: running.update({row.name: row.open()}))
         found = _take_turns(table, agent, states, rows, running, failed, seconds, repeats, say)
+        memory = {name: mib for name, one in running.items() if (mib := one.worker_mib())}
     finally:
         for one in running.values():
             one.close()
+    found["worker_mib"] = memory
     found["notes"] = {name: one.note for name, one in running.items() if one.note}
     found["breakdown"] = shares = dict[str, dict[str, float]]()
     for row in rows:
@@ -139,7 +146,7 @@ def _take_turns(
         # What a round cannot do without: the bare environment, and the policy where one acts.
         bare, share = table.case.wait_s, 1.0
         if not table.case.wait_s:
-            bare, share = env_seconds(table.case.name, states, seconds / 2)
+            bare, share = env_seconds(table.case.name, table.slots, states, seconds / 2)
         env.append(bare)
         shares.append(share)
         acting = 0.0
@@ -157,6 +164,7 @@ def _take_turns(
         limit, limit_is = table.slots / step, "slots / latency"
     return {
         "title": table.title,
+        "load": os.getloadavg()[0],
         "slots": table.slots,
         "env_us": step * 1e6,
         "inference_us": act * 1e6,

@@ -16,16 +16,16 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from benchmarks.parts.cases import HORIZON, Table
+from benchmarks.parts.limit import BareShard
 from benchmarks.parts.policy import Loop
 from envs.interop.sb3 import as_sb3_vec_env
 from envs.interop.vector_env import RetrialVectorEnv
-from envs.layout import Layout
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.agent import Agent
 from utils.machine import available_cores
 
-# More are asked of Gymnasium's AsyncVectorEnv only, whose processes are the lightest.
-MANY_PROCESSES = 64
+# More are asked of Gymnasium's AsyncVectorEnv only, whose processes are the lightest, up to its own limit.
+MANY_PROCESSES, MOST_PROCESSES = 64, 200
 
 # A batch of (observations, rewards, dones).
 Batch = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
@@ -163,46 +163,30 @@ class TorchRlPeer(Peer):
 
 
 class BarePeer(Peer):
-    """Retrial's own physics with nothing around it: no trials, no clock, no rows kept. What steps all slots
-    and then acts cannot be faster.
+    """Retrial's own environments with nothing around them. What steps all slots and then acts cannot be
+    faster.
     """
 
     resets_in_next_step = False
 
     def __init__(self, table: Table) -> None:
-        family, slots = table.case.family(), table.slots
-        self._shard = family.make_shard(slots, available_cores())
-        self._rows = Layout(family.spec).allocate(slots)
-        self._shard.bind(self._rows)
-        self._slots, self._age, self._starts = np.arange(slots), np.zeros(slots, np.int64), 0
-        self._tasks = family.sample_tasks(np.random.default_rng(0), slots, "train")
+        self._bare = BareShard(table.case, table.slots)
 
     def reset(self) -> NDArray[Any]:
-        self._start(self._slots)
+        self._bare.reset()
         return self._obs
 
     def step(self, actions: NDArray[Any]) -> Batch:
-        self._shard.step(self._slots, actions)
-        self._age += 1
-        done = self._rows.terminated | (self._age >= HORIZON)
-        if done.any():
-            self._start(np.flatnonzero(done))
-        return self._obs, self._rows.reward, done
-
-    def _start(self, slots: NDArray[np.int64]) -> None:
-        self._shard.reset(
-            slots, self._tasks[slots], np.arange(self._starts, self._starts + len(slots), dtype=np.uint64)
-        )
-        self._age[slots] = 0
-        self._starts += len(slots)
+        done = self._bare.step(actions)
+        return self._obs, self._bare.rows.reward, done
 
     @property
     def _obs(self) -> NDArray[Any]:
-        assert isinstance(self._rows.obs, np.ndarray)
-        return self._rows.obs
+        assert isinstance(self._bare.rows.obs, np.ndarray)
+        return self._bare.rows.obs
 
     def close(self) -> None:
-        self._shard.close()
+        self._bare.close()
 
 
 def _subprocesses(table: Table) -> Any:
@@ -236,7 +220,8 @@ class PeerBench:
     def __init__(self, peer: Peer, table: Table, num_envs: int, agent: Agent | None) -> None:
         family = table.case.family()
         self._peer, self._loop = peer, Loop(agent, family, num_envs) if agent is not None else None
-        self._constant = np.zeros((num_envs, *(family.spec.action_space.shape or ())), np.float32)
+        space = family.spec.action_space
+        self._constant = np.zeros((num_envs, *(space.shape or ())), space.dtype)
         self._now: Batch = (peer.reset(), np.zeros(num_envs), np.ones(num_envs, np.bool_))
         self._fresh = np.zeros(num_envs, np.bool_)
 
@@ -252,6 +237,10 @@ class PeerBench:
             now = perf_counter()
         return steps / (now - start)
 
+    def worker_mib(self) -> float:
+        """Not asked of other libraries."""
+        return 0.0
+
     def close(self) -> None:
         """Stop its workers."""
         self._peer.close()
@@ -262,11 +251,12 @@ def peers_of(table: Table) -> Iterator[tuple[str, Callable[[], Peer], int]]:
     environments.
     """
     slots, cores = table.slots, available_cores()
-    yield (
-        f"Gymnasium AsyncVectorEnv, {slots} processes",
-        lambda: GymnasiumPeer(AsyncVectorEnv([table.case.gym] * slots)),
-        slots,
-    )
+    if slots <= MOST_PROCESSES:
+        yield (
+            f"Gymnasium AsyncVectorEnv, {slots} processes",
+            lambda: GymnasiumPeer(AsyncVectorEnv([table.case.gym] * slots)),
+            slots,
+        )
     yield (
         f"Gymnasium SyncVectorEnv, {slots} environments",
         lambda: GymnasiumPeer(SyncVectorEnv([table.case.gym] * slots)),
@@ -287,4 +277,6 @@ def peers_of(table: Table) -> Iterator[tuple[str, Callable[[], Peer], int]]:
         yield f"EnvPool, {cores} threads", lambda: EnvPoolPeer(table, cores), slots
     if table.case.mujoco:
         yield f"bare loop of mujoco.batch, {cores} threads", lambda: BarePeer(table), slots
+    if table.case.name == "cyber":
+        yield "bare loop of the shard", lambda: BarePeer(table), slots
     yield "batch-1 loop", lambda: SinglePeer(table), 1

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from benchmarks.parts.limit import Stint
@@ -24,7 +25,8 @@ from policies.memory import MEMORIES
 
 def make_agent(family: TaskFamily) -> Agent:
     """The policy of every row of a table: GRU-128, the published embeddings and heads."""
-    algorithm, memory = ALGORITHMS["SAC"], MEMORIES["GRU"]
+    continuous = isinstance(family.spec.action_space, spaces.Box)
+    algorithm, memory = ALGORITHMS["SAC" if continuous else "DiscreteSAC"], MEMORIES["GRU"]
     config = AgentConfig(arch=Arch.Memory, hidden=[128, 128, 128])
     layout = Layout(family.spec, with_flag=True)
     spec = AgentSpec(
@@ -43,11 +45,11 @@ class Loop:
         self._inner = (family.spec.obs_space.shape or (0,))[0]
         self._obs = np.zeros((num_envs, self._inner + 1), np.float32)
         self._reward = np.zeros(num_envs, np.float32)
-        self._action = np.zeros((num_envs, agent.actions.dim), np.float32)
+        self._action = Layout(family.spec).allocate(num_envs).prev_action
         self._start = np.ones(num_envs, np.bool_)
         self._rng = np.random.default_rng(0)
 
-    def act(self, obs: NDArray[Any], reward: NDArray[Any], start: NDArray[Any]) -> NDArray[np.float32]:
+    def act(self, obs: NDArray[Any], reward: NDArray[Any], start: NDArray[Any]) -> NDArray[Any]:
         """Actions for a batch of observations, rewards and episode starts."""
         self._obs[:, : self._inner] = obs
         self._reward[:] = reward
@@ -58,7 +60,7 @@ class Loop:
                 for part in (self._obs, self._reward, self._action, self._start, self._start)
             )
         )
-        noise = torch.from_numpy(self._rng.standard_normal(self._action.shape, np.float32))
+        noise = torch.from_numpy(self._agent.draw_noise(self._rng, len(self._start)))
         with torch.inference_mode():
             action, _, self._state = self._agent.act(rows, self._state, noise)
         self._action = action.numpy()

@@ -44,10 +44,13 @@ def table_text(table: dict[str, Any]) -> str:
     if table["share_of_cores"] < QUIET:
         lines.append(
             f"DISTURBED: other programs took up to {1 - table['share_of_cores']:.0%} of a core "
-            "while the limit was measured."
+            f"while the limit was measured; the load was {table['load']:.1f}."
         )
     lines += [f"{name:{WIDTH}}{sentence}" for name, sentence in table["failed"].items()]
     lines += [f"{name}: {note}" for name, note in table["notes"].items()]
+    lines += [
+        f"{name:{WIDTH}}{mib:12,.0f} MiB in worker processes" for name, mib in table["worker_mib"].items()
+    ]
     return "\n".join([*lines, *_breakdown_lines(table)])
 
 

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from benchmarks.parts.cases import ACTING, EPISODES, HORIZON, Table
@@ -43,6 +44,7 @@ class Setting:
     groups: int = 1
     threads: int | None = None
     coroutines: bool = False
+    min_ready: int | None = None
 
 
 def settings_of(table: Table) -> Iterator[Setting]:
@@ -55,6 +57,9 @@ def settings_of(table: Table) -> Iterator[Setting]:
     if slots > 1:
         for workers in table.workers:
             yield from _grouped(f"Retrial process, {workers} workers", "process", workers, groups, slots)
+        if case.takes_first:
+            name = f"Retrial process, {min(cores, slots)} workers, the first half that is ready"
+            yield Setting(name, "process", min(cores, slots), min_ready=slots // 2)
         yield Setting(f"Retrial pipe, {min(cores, slots)} workers", "pipe", min(cores, slots))
         if slots > cores and slots <= MANY_PROCESSES:
             yield Setting(f"Retrial pipe, one process each ({slots})", "pipe", slots)
@@ -93,7 +98,8 @@ class Bench:
         make = table.case.coroutines if setting.coroutines and table.case.coroutines else table.case.family
         family, self.setting, self.table, self.note = make(), setting, table, ""
         config, workers = (
-            config or BackendConfig(name=setting.backend, threads=setting.threads),
+            config
+            or BackendConfig(name=setting.backend, threads=setting.threads, min_ready=setting.min_ready),
             setting.workers,
         )
         if setting.backend == "auto":
@@ -144,6 +150,10 @@ class Bench:
             except WaveInterrupted:
                 break
         return span
+
+    def worker_mib(self) -> float:
+        """MiB that its workers have of their own."""
+        return sum(psutil.Process(pid).memory_full_info().uss for pid in self.manager.pids) / 2**20
 
     def close(self) -> None:
         """Stop its workers."""

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.parts.defence.plain_network import PlainNetwork
 from envs.meta.cyber import scenario as sc
 from envs.meta.cyber.network import DECOY_AT, DOWN, CyberNetwork, RedMove, Rules, Verb
 from envs.meta.cyber.replay import seen_of, session_levels
 from envs.meta.make_env import make_family
-from tests.envs.meta.cyber.plain_network import PlainNetwork
 from tests.envs.meta.played import Played
 
 HOST = {name: number for number, name in enumerate(sc.HOSTS)}

@@ -1,4 +1,4 @@
-"""The rules of CyberDefence once more, for one slot and in plain Python, to hold the family against."""
+"""The rules of CyberDefence once more, for one slot and in plain Python: the reference of tests and speed."""
 
 from __future__ import annotations
 
@@ -82,6 +82,8 @@ class PlainNetwork:
         self.era_2022, self.cardiff, self.fix_impact = era_2022, cardiff, fix_impact
         self.hosts = {name: Host(root=name == "User0") for name in HOSTS}
         self.down = self.immune = self.known = False
+        # Whether red's last move succeeded, and the ports that its last scan found.
+        self.succeeded, self.answer = False, list[int]()
 
     def step(
         self, action: int, red: tuple[int, int, int, bool], scanned: int = -1
@@ -109,7 +111,8 @@ class PlainNetwork:
         tenths = 100 * self.down + 10 * (verb == "Restore")
         for other, host in self.hosts.items():
             dear = other in ("Enterprise0", "Enterprise1", "Enterprise2", "Op_Server0")
-            tenths += host.root * (0 if other == "User0" else 10 if dear else 1)
+            if host.root and other != "User0":
+                tenths += 10 if dear else 1
         return numbers, -tenths / 10
 
     def listening(self, name: str) -> list[int]:
@@ -136,22 +139,26 @@ class PlainNetwork:
 
     def _red(self, red: tuple[int, int, int, bool], items: dict[str, list[Any]]) -> None:
         verb, target, exploit, detected = red
+        gate = any(self.hosts[f"Enterprise{number}"].session for number in range(3))
+        self.answer, self.succeeded = [], verb == 2 or (verb == 1 and (gate or target != 1))
         if verb < 2:
             return
         name = HOSTS[target]
         host = self.hosts[name]
-        gate = any(self.hosts[f"Enterprise{number}"].session for number in range(3))
         reached = gate or not name.startswith("Op_")
         if verb == 2 and reached:
-            items[name] += self.listening(name)
+            self.answer = self.listening(name)
+            items[name] += self.answer
         elif verb == 3 and reached and exploit < 8:
             items[name] += self._exploited(name, EXPLOITS[exploit], detected)
         elif verb == 4 and host.session:
             host.file = host.file or not host.root
             host.root = True
             self.known = self.known or name == "Op_Server0"
-        elif verb == 5 and self.hosts["Op_Server0"].session and self.known and not self.immune:
-            self.down = True
+            self.succeeded = True
+        elif verb == 5 and host.session and self.known:
+            self.down = self.down or not self.immune
+            self.succeeded = True
 
     def _exploited(self, name: str, exploit: str, detected: bool) -> list[Any]:
         """The events of an exploit."""
@@ -160,7 +167,7 @@ class PlainNetwork:
         if exploit == "SSH":
             own = 22 in LISTENS[name]
             if own and name != "Defender":
-                host.stuck = True
+                host.stuck = self.succeeded = True
                 return [22] * 11
             return [22] * 10 if own or decoyed else []
         if self.era_2022 and exploit == "Haraka" and host.restored and name in ("User3", "User4"):
@@ -168,7 +175,7 @@ class PlainNetwork:
         level = OPENS_SESSION.get(name, {}).get(exploit)
         if level is None:
             return [port, port] if decoyed else []
-        host.file = True
+        host.file = self.succeeded = True
         host.root = host.root or level == "root"
         host.removable = host.removable or (level == "user" and detected)
         host.stuck = host.stuck or (level == "user" and not detected)
