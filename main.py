@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 # The exit code of a run that could not go on.
 FAILED = 1
-_failed_jobs: list[str] = []  # of a sweep, each by its words
 
 
 def main() -> int:
@@ -54,28 +53,41 @@ def main() -> int:
     if command.mode is not None:
         _one_run(command)
         return 0
-    # A sweep, or a flag of Hydra's own: Hydra composes the config of every job by itself.
-    import hydra
-
-    from configs.sweep import let_jobs_import
-
     if is_outermost:
         end_also_if_killed()
-    let_jobs_import()
+    return _sweep(command)
+
+
+def _sweep(command: CommandLine) -> int:
+    """A sweep, or a flag of Hydra's own: Hydra composes the config of every job by itself."""
+    import hydra
+
+    from utils.processes.streams import write_text_out
+
     sys.argv[1:] = command.words
-    hydra.main(version_base="1.3", config_path="configs", config_name="config")(job)()
-    if _failed_jobs:
-        print(f"Failed: {'; '.join(_failed_jobs)}. The folders of all jobs are kept.", file=sys.stderr)
-    return 1 if _failed_jobs else 0
+    start = hydra.main(version_base="1.3", config_path="configs", config_name="config")(job)
+    if command.plan is None:
+        start()
+        return 0
+    from configs.sweep.start import run_sweep
+
+    report, failures, exit_code = run_sweep(start, command.plan, failed=FAILED)
+    write_text_out(report)
+    if failures:
+        print(failures, file=sys.stderr)
+    return exit_code
 
 
 def _one_run(command: CommandLine) -> None:
     """A run by itself, with the config and the family that the check has composed and built."""
+    from contextlib import nullcontext
+
     from configs.launch import launch
     from utils.processes.imports import imports_from_elsewhere
 
     for run in command.runs:
-        with imports_from_elsewhere(run.run_dir):
+        # A module that only the record of a run names may not stand in its folder; one that was typed may.
+        with imports_from_elsewhere(run.run_dir) if command.mode == "resume" else nullcontext():
             _run(_resume, run.config, run.family, run.run_dir)
     config, composed = command.config, command.composed
     if config is not None and composed is not None:
@@ -83,26 +95,10 @@ def _one_run(command: CommandLine) -> None:
 
 
 def job(composed: Any) -> float:
-    """One job of a sweep, in the folder that Hydra made for it; returns what a sweeper may maximise.
+    """One job of a sweep, in the folder that Hydra made for it; returns what a sweeper may maximise."""
+    from configs.sweep.job import run_job
 
-    A job that fails does not end the sweep.
-    """
-    from pathlib import Path
-
-    from hydra.core.hydra_config import HydraConfig
-
-    from configs.compose import checked
-    from configs.sweep import leave_loky
-
-    leave_loky()
-    hydra = HydraConfig.get()
-    try:
-        return _run(_train, *checked(composed), Path(hydra.runtime.output_dir))
-    except SystemExit as end:
-        if end.code != FAILED:
-            raise
-        _failed_jobs.append(" ".join(hydra.overrides.task))
-        return float("nan")
+    return run_job(composed, _run, train=_train, resume=_resume, failed=FAILED)
 
 
 def _train(learner: Learner) -> float:
@@ -121,6 +117,7 @@ def _run(act: Callable[[Learner], float], config: Config, family: Any, run_dir: 
     """
     from policies.learner import Learner
     from policies.run.failures import is_explained, write_error
+    from utils.stop_signal import hand_on
 
     try:
         with Learner(config, run_dir, family=family, **how) as learner:
@@ -131,8 +128,9 @@ def _run(act: Callable[[Learner], float], config: Config, family: Any, run_dir: 
             write_error(run_dir)
             raise
         print(error, file=sys.stderr)
-        sys.exit(FAILED)
+        raise SystemExit(FAILED) from error
     if stop_signal is not None:
+        hand_on(stop_signal)
         sys.exit(128 + stop_signal)
     return result
 

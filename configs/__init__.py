@@ -11,6 +11,6 @@ plain dataclasses.
 
 Read in this order: `schema.py` (what there is), `compose.py` (from words to `Config`), `values.py` (one
 option), `validation.py` (what may stand together), `runs.py` (resume= and evaluate=), `cli.py` (the whole
-command line), `help.py` (--help and env=list), `spellings.py` (how options are called elsewhere),
-`hydra_private.py` (the parts of Hydra that may change).
+command line), `sweep/` (many runs), `help.py` (--help and env=list),
+`spellings.py` (how options are called elsewhere), `hydra_private.py` (the parts of Hydra that may change).
 """

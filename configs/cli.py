@@ -11,16 +11,18 @@ from typing import NoReturn
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
-from configs.compose import Composer, checked
+from configs.compose import Composer, checked, quoted_word
 from configs.help import also_changed, help_text, recipes_text
 from configs.hydra_private import flag_parser
-from configs.launch import job_folders_of, refuse_folder, refuse_sweep_folder, run_folder_of
-from configs.runs import MAY_CHANGE, RecordedRun, continued, evaluated
+from configs.launch import refuse_folder, run_folder_of
+from configs.runs import MAY_CHANGE, RecordedRun, continued, evaluated, found_again
 from configs.schema import GROUPS, list_text
 from configs.spellings import without_dashes
+from configs.sweep.plan import SWEEP_FOLDER, SweepPlan, plan_sweep
 from configs.validation import notes
 from envs.base import TaskFamily
 from policies.run.config import Config
+from utils.disk.own_files import check_run_folder
 from utils.options import OptionError
 
 # Flags of Hydra's own that need no config.
@@ -40,8 +42,8 @@ class CommandLine:
     """What a command line asks for.
 
     With `text`: to show it. With `mode`: to "train" the run of `config` in a folder that `composed` names,
-    or to "resume" or "evaluate" the `runs` on disk, of which a resume has one. With neither: what Hydra does
-    with `words`, as a sweep.
+    or to "resume" or "evaluate" the `runs` on disk, of which a resume has one, also where that is typed like
+    a new run, with "resume_if_there". With neither: what Hydra does with `words`, as a sweep.
     """
 
     words: tuple[str, ...]
@@ -53,6 +55,8 @@ class CommandLine:
     # The config as Hydra composes it, with Hydra's own section: the run folder, the log.
     composed: DictConfig | None = None
     runs: tuple[RecordedRun, ...] = ()
+    # The jobs of a sweep.
+    plan: SweepPlan | None = None
     # What is worth knowing of the options without being a mistake.
     notes: tuple[str, ...] = ()
 
@@ -88,7 +92,7 @@ def read(words: Sequence[str]) -> CommandLine:
             return _single(
                 composer, overrides, words, shown=any(getattr(flags, name) for name in SHOWN_BY_HYDRA)
             )
-        return CommandLine(tuple(words), notes=_check_jobs(composer, overrides))
+        return _sweep(composer, overrides, words)
 
 
 def _list(composer: Composer, words: Sequence[str]) -> str | None:
@@ -110,9 +114,12 @@ def _single(
     composed = composer.dict_config(overrides)
     config, family = checked(composed)
     folder = run_folder_of(composed)
-    if folder is not None and not shown:
-        refuse_folder(folder, allow_links=config.allow_links)
     remarks = (*also_changed(composer, config, overrides), *notes(config, overrides))
+    if folder is not None and not shown:
+        check_run_folder(folder, allow_links=config.allow_links)
+        if config.resume_if_there and (run := found_again(composed, folder)) is not None:
+            return CommandLine(tuple(words), mode="resume_if_there", runs=(run,), notes=remarks)
+        refuse_folder(folder, allow_links=config.allow_links)
     if shown:
         return CommandLine(tuple(words), notes=remarks)
     return CommandLine(
@@ -120,37 +127,13 @@ def _single(
     )
 
 
-def _check_jobs(composer: Composer, overrides: list[Override]) -> tuple[str, ...]:
-    """Check every job of a sweep; returns the notes on it.
-
-    Of options that change nothing, those are told that do so in all jobs: one may be for some jobs only.
-    """
-    if any(
-        override.key_or_group == "hydra/sweeper" and override.value() != "basic" for override in overrides
-    ):
-        # Only that sweeper knows what it will try: the options that it leaves alone are checked.
-        jobs = iter([[override for override in overrides if not override.is_sweep_override()]])
-    else:
-        jobs = composer.jobs(overrides)
-    notes_of_jobs: list[list[str]] = []
-    brought: dict[str, None] = {}  # each sentence once, whichever jobs it is about
-    seen: set[Path | None] = {None}
-    for number, job in enumerate(jobs):
-        composed = composer.dict_config(job)
-        config = checked(composed)[0]
-        notes_of_jobs.append(notes(config, job))
-        brought |= dict.fromkeys(also_changed(composer, config, job))
-        # Hydra writes into the folders of a sweep and of its jobs before a job can look at its own.
-        folder, own = job_folders_of(composed, number)
-        if folder is not None and folder not in seen:
-            refuse_sweep_folder(folder, allow_links=config.allow_links)
-        if own is not None:
-            refuse_folder(own, allow_links=config.allow_links)
-        seen.add(folder)
-    if not notes_of_jobs:
-        raise OptionError("There is nothing to run: an option of the sweep gives no values.")
-    common = [note for note in notes_of_jobs[0] if all(note in others for others in notes_of_jobs)]
-    return (*brought, *common)
+def _sweep(composer: Composer, overrides: list[Override], words: Sequence[str]) -> CommandLine:
+    """The jobs of a sweep, which Hydra is told to keep in the folder that was found for them."""
+    plan = plan_sweep(composer, overrides)
+    named = any(override.key_or_group == SWEEP_FOLDER for override in overrides)
+    if plan.folder is not None and not named:
+        words = [*words, quoted_word(SWEEP_FOLDER, plan.folder)]
+    return CommandLine(tuple(words), plan=plan, notes=plan.notes)
 
 
 def _is_multirun(overrides: Sequence[Override], flag: bool) -> bool:

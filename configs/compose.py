@@ -34,22 +34,31 @@ from utils.options import OptionError, near, nearest
 # The options that name the folder of a run, to continue it or to measure it.
 MODES = ("resume", "evaluate")
 
+# The launchers of others that are tested here, and the line that installs them.
+LAUNCHERS = ("joblib", "submitit_local", "submitit_slurm")
+LAUNCHERS_INSTALLED_BY = "pip install -c requirements.txt '.[launchers]'"
+
 # What Hydra raises for a mistake in a word or in a file of one's own.
 ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError, ValueError)
 
 
 def checked(composed: DictConfig, *, learns: bool = True) -> tuple[Config, TaskFamily]:
     """The one crossing from OmegaConf to dataclasses: a checked config, and the family of the check."""
-    if "hydra" in composed:  # a shallow copy: the section stays where it is for Hydra
-        composed = copy.copy(composed)
-        with open_dict(composed):
-            del composed["hydra"]
     try:
-        config = OmegaConf.to_object(composed)
+        config = OmegaConf.to_object(without_hydra(composed))
     except OmegaConfBaseException as error:
         raise OptionError(_sentence(error)) from error
     assert isinstance(config, Config)
     return config, check(config, learns=learns)
+
+
+def without_hydra(composed: DictConfig) -> DictConfig:
+    """A composed config without Hydra's own section."""
+    if "hydra" in composed:  # a shallow copy: the section stays where it is for Hydra
+        composed = copy.copy(composed)
+        with open_dict(composed):
+            del composed["hydra"]
+    return composed
 
 
 def load(words: Sequence[str] = ()) -> Config:
@@ -237,7 +246,12 @@ def _verbatim(word: str) -> str:
     name, _, value = word.partition("=")
     if name not in MODES or value in ("", "null") or value[0] in "'\"":
         return word
-    escaped = value.replace("'", "\\'")
+    return quoted_word(name, value)
+
+
+def quoted_word(name: str, value: object) -> str:
+    """The word that gives an option this text, whatever Hydra's grammar would make of it."""
+    escaped = str(value).replace("'", "\\'")
     return f"{name}='{escaped}'"
 
 
@@ -258,6 +272,8 @@ def _sentence(error: BaseException) -> str:
     """Hydra's or OmegaConf's error, which may have many lines and causes, as one sentence."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
+        if group == "hydra/launcher" and name in LAUNCHERS:
+            return f"{group}={name} is not installed: {LAUNCHERS_INSTALLED_BY}"
         return f"{group}={name} is not known.{nearest(name, error.options or [])}"
 
     # A file sets an option that is not there: under another spelling, or only with another choice.

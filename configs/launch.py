@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from configs.hydra_private import run_composed
@@ -19,20 +19,11 @@ from utils.run_lock import RunLock, RunLockError
 
 def run_folder_of(composed: DictConfig) -> Path | None:
     """The folder in which Hydra will run a composed config; None where only Hydra can tell."""
-    return _folder_named(composed, "hydra.run.dir")
+    return folder_named(composed, "hydra.run.dir")
 
 
-def job_folders_of(composed: DictConfig, number: int) -> tuple[Path | None, Path | None]:
-    """The folder of the sweep to which a job belongs, and its own; None where only Hydra can tell."""
-    with read_write(composed), open_dict(composed):
-        composed.hydra.job.num = number
-    folder = _folder_named(composed, "hydra.sweep.dir")
-    if folder is None:
-        return None, None
-    return folder, _folder_named(composed, "hydra.sweep.subdir", beside=folder)
-
-
-def _folder_named(composed: DictConfig, option: str, beside: Path = Path()) -> Path | None:
+def folder_named(composed: DictConfig, option: str, beside: Path = Path()) -> Path | None:
+    """The folder that an option of Hydra's names; None where only Hydra can tell."""
     try:
         name = OmegaConf.select(composed, option)
     except OmegaConfBaseException:  # it has a part that Hydra knows later
@@ -48,10 +39,13 @@ def refuse_folder(folder: Path, *, allow_links: bool) -> None:
 
 
 def refuse_sweep_folder(folder: Path, *, allow_links: bool) -> None:
-    """Refuse a folder that a new sweep must not be written into: links in it or in its jobs, or a run."""
+    """Refuse a folder that a sweep must not be written into: links in it or in its jobs, or a run itself.
+
+    What is in the folders of its jobs is theirs: each looks whether that is the run that it is to make.
+    """
     refuse_folder(folder, allow_links=allow_links)
     for job in sorted(path for path in folder.glob("*") if path.is_dir()):
-        refuse_folder(job, allow_links=allow_links)
+        check_run_folder(job, allow_links=allow_links)
 
 
 def launch(composed: DictConfig, task: Callable[[Path, RunLock | None], Any]) -> None:

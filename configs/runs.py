@@ -11,13 +11,14 @@ from pathlib import Path
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
-from configs.compose import Composer, checked
+from configs.compose import Composer, checked, without_hydra
 from configs.records import check_unchanged, is_among, recorded
 from configs.schema import EXPERIMENT, NAME_FIELDS
 from configs.values import assign, option_names, shown
 from envs.base import TaskFamily
-from policies.run.config import PERMISSIONS, RECORD, Config
+from policies.run.config import CHECKPOINTS, PERMISSIONS, RECORD, Config
 from policies.run.sizes import check_same_spaces
+from utils.checkpoint import CheckpointStore
 from utils.options import OptionError, nearest
 from utils.processes.imports import imports_from_elsewhere
 
@@ -156,22 +157,52 @@ def _choose(composer: Composer, new: DictConfig, override: Override, mode: str) 
         raise OptionError(f"{override.input_line} cannot change with {mode}=: the run has {group}={present}.")
 
 
+def found_again(composed: DictConfig, folder: Path) -> RecordedRun | None:
+    """The run that a folder holds already, if it is the one that a config makes; another one is refused.
+
+    It goes on with what the config changes, where that may change. None where no run has a checkpoint there.
+    """
+    if not CheckpointStore(folder / CHECKPOINTS).has_any:
+        return None
+    old = recorded(folder, "resume", allow_links=composed.allow_links)
+    check_unchanged(folder, old, MAY_CHANGE["resume"])
+    new = without_hydra(composed)
+    name = _forbidden_change(old, new, "resume")
+    if name is not None:
+        before, after = (shown(OmegaConf.select(one, name)) for one in (old, new))
+        raise OptionError(
+            f"{folder} holds another run, with {name}={before}, and this one has {name}={after}: "
+            f"take another folder, or resume={folder} goes on with the other."
+        )
+    config, family = checked(new)
+    return RecordedRun(config, family, folder.absolute())
+
+
 def _check_changes(old: DictConfig, new: DictConfig, mode: str) -> None:
     """Refuse the first option that differs and must not."""
-    allowed = MAY_CHANGE[mode]
+    name = _forbidden_change(old, new, mode)
+    if name is None:
+        return
+    before, after = OmegaConf.select(old, name), OmegaConf.select(new, name)
+    if name == TOTAL and mode == "resume":
+        raise OptionError(
+            f"{name}={after} is less than the {before} env steps that the run was started for; "
+            "a resume may only add to them."
+        )
+    may = re.sub(r"\.(?=,|$)", ".*", ", ".join(MAY_CHANGE[mode]))
+    may = may.replace("env.*", f"env.* (but {', '.join(FIXED)})")
+    raise OptionError(
+        f"{name}={shown(after)} cannot change with {mode}=: the run has {name}={shown(before)}. "
+        f"What may change: {may}."
+    )
+
+
+def _forbidden_change(old: DictConfig, new: DictConfig, mode: str) -> str | None:
+    """The first option that differs and must not, or nothing."""
     for name in option_names(new):
         before, after = OmegaConf.select(old, name), OmegaConf.select(new, name)
         if before == after or name == mode:
             continue
-        if name in FIXED or not is_among(name, allowed):
-            may = re.sub(r"\.(?=,|$)", ".*", ", ".join(allowed))
-            may = may.replace("env.*", f"env.* (but {', '.join(FIXED)})")
-            raise OptionError(
-                f"{name}={shown(after)} cannot change with {mode}=: the run has {name}={shown(before)}. "
-                f"What may change: {may}."
-            )
-        if name == TOTAL and after < before:
-            raise OptionError(
-                f"{name}={after} is less than the {before} env steps that the run was started for; "
-                "a resume may only add to them."
-            )
+        if name in FIXED or not is_among(name, MAY_CHANGE[mode]) or (name == TOTAL and after < before):
+            return name
+    return None

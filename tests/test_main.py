@@ -29,7 +29,7 @@ from policies.evaluation.table import Levels
 from policies.run.config import save
 from policies.run.progress import Counters
 from policies.run.nan_guard import ExplodedError
-from utils.checkpoint import CheckpointError
+from utils.checkpoint import CheckpointError, CheckpointStore
 
 class Learner:
     stop_signal = None
@@ -52,6 +52,10 @@ class Learner:
             raise ExplodedError("critic_loss was nan")
         if self.config.seed == 8:
             raise ZeroDivisionError("a fault of ours")
+        # As after the last evaluation.
+        counters = {{"env_steps": config.train.n_env_steps_total, "stage": "collect"}}
+        store = CheckpointStore(self.run_dir / "checkpoints")
+        store.has_any or store.save(1, tensors={{}}, facts={{"counters": counters}})
         return 1.0
     def film(self):
         return []
@@ -283,15 +287,30 @@ def test_a_multirun_runs_every_job_in_a_folder_of_its_own(elsewhere: Path) -> No
     assert len(list((elsewhere / "multirun" / "Wind").glob("*/[012]/config.yaml"))) == 3
 
 
-def test_a_job_that_fails_does_not_end_a_sweep_and_a_signal_does(elsewhere: Path) -> None:
+def trained(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The seeds of the runs that were trained, in their order."""
+    return [line.split()[3] for line in done.stdout.splitlines() if line.startswith("train")]
+
+
+def test_a_job_that_fails_does_not_end_a_sweep_and_a_signal_does() -> None:
     done = front_door("-m", "seed=7,1,9,15,2", "env=Wind")
-    trained = [line.split()[3] for line in done.stdout.splitlines() if line.startswith("train")]
-    assert (done.returncode, trained) == (128 + 15, ["7", "1", "9", "15"])
-    done = front_door("-m", "seed=7,1,9", "env=Wind")
+    assert (done.returncode, trained(done)) == (128 + 15, ["7", "1", "9", "15"])
+
+
+def test_jobs_that_failed_are_named_and_the_sweep_typed_again_makes_what_is_missing(elsewhere: Path) -> None:
+    words = ["-m", "seed=7,1,9,8", "env=Wind", "hydra.sweep.dir=sweep"]
+    done = front_door(*words)
     assert done.returncode == 1
     assert done.stderr.endswith(
-        "Failed: seed=7 env=Wind; seed=9 env=Wind. The folders of all jobs are kept.\n"
+        "Failed: 3 of 4 jobs.\n"
+        "  [0] seed=7 env=Wind: no room on the disk\n"
+        "  [2] seed=9 env=Wind: critic_loss was nan\n"
+        "  [3] seed=8 env=Wind: a fault of ours\n"
+        f"Type the sweep again with hydra.sweep.dir={elsewhere}/sweep to go on with what is missing.\n"
     )
+    again = front_door(*words)
+    assert trained(again) == ["7", "9", "8"]
+    assert f"{elsewhere}/sweep/1 is finished already.\n" in again.stdout
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ _NAMES = {
     # the loader, memory and certificates
     "LD_LIBRARY_PATH", "LD_PRELOAD", "LD_BIND_NOW", "DYLD_LIBRARY_PATH", "DYLD_FALLBACK_LIBRARY_PATH",
     "GLIBC_TUNABLES", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
+    # the signal of a preemption, which workers let pass by
+    "SUBMITIT_PREEMPT_SIGNAL",
     # screens
     "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DRI_PRIME",
 }

@@ -1,4 +1,4 @@
-"""A polite end: SIGTERM, SIGINT and SIGHUP set a flag that a loop reads where it can stop."""
+"""A polite end: SIGTERM, SIGINT, SIGHUP and a preemption set a flag that a loop reads where it can stop."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Self
 
+
+def preemption_signal() -> signal.Signals:
+    """The signal by which a scheduler says that it needs the machine: as submitit names it, or SIGUSR2."""
+    name = os.environ.get("SUBMITIT_PREEMPT_SIGNAL", "USR2")
+    return signal.Signals.__members__.get(f"SIG{name}", signal.SIGUSR2)
+
+
+PREEMPTION = preemption_signal()
 # What schedulers, users and closing terminals send to end a program.
-ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+ENDINGS = tuple(dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, PREEMPTION)))
 
 
 class _Masks(threading.local):
@@ -49,8 +57,10 @@ def _unblock() -> None:
 class StopSignal:
     """While entered, the first of these signals is only noted; a second one acts as always.
 
-    SIGHUP stays ignored where it already is, as under nohup. In forks the signals act as always: nobody there
-    reads the flag, and who ends such a process would wait for it in vain.
+    SIGHUP stays ignored where it already is, as under nohup. A second preemption does nothing: the first is
+    handed on, by `hand_on`, when the run has written its checkpoint. In forks the signals act as always:
+    nobody there reads the flag, and who ends such a process would wait for it in vain. But no fork may take
+    a preemption for one of its job, and tell the scheduler.
     """
 
     def __init__(self) -> None:
@@ -63,12 +73,13 @@ class StopSignal:
                 if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP:
                     self._previous[number] = signal.signal(number, self._note)
             restore = weakref.WeakMethod(self._restore)
-            in_forks(lambda: method(*ENDINGS) if (method := restore()) else None)
+            in_forks(lambda: _restore_in_fork(restore()))
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = self.received or number
-        # Not SIGHUP: a terminal that closes sends it twice, by its shell and by itself.
+        # Not SIGHUP: a terminal that closes sends it twice, by its shell and by itself. Not a preemption:
+        # a launcher's handler would leave at once, without a checkpoint.
         self._restore(signal.SIGTERM, signal.SIGINT)
 
     def _restore(self, *numbers: int) -> None:
@@ -79,3 +90,16 @@ class StopSignal:
 
     def __exit__(self, *_: object) -> None:
         self._restore(*ENDINGS)
+
+
+def _restore_in_fork(restore: Callable[..., None] | None) -> None:
+    if restore is not None:
+        restore(*ENDINGS)
+        if callable(signal.getsignal(PREEMPTION)):
+            signal.signal(PREEMPTION, signal.SIG_DFL)
+
+
+def hand_on(number: int) -> None:
+    """Give a preemption to a launcher that had a handler for it: it queues the job again, and leaves."""
+    if number == PREEMPTION and callable(signal.getsignal(number)):
+        signal.raise_signal(number)

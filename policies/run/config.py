@@ -28,7 +28,7 @@ TASKS = "tasks.json"
 CHECKPOINTS = "checkpoints"
 
 # Options that permit something to one command: they are not recorded, and never read from a record.
-PERMISSIONS = ("allow_links", "resume_without_damaged")
+PERMISSIONS = ("allow_links", "resume_without_damaged", "resume_if_there")
 
 
 class DeviceName(Enum):
@@ -214,6 +214,9 @@ class Config:
         None, "a run folder to evaluate; several, or a sweep's folder: one table of them"
     )
     allow_links: bool = option(False, "let checkpoints/segments be a link; nothing behind it is ever removed")
+    resume_if_there: bool = option(
+        False, "go on with the run in hydra.run.dir if it is this one: for scripts that are queued again"
+    )
     resume_without_damaged: bool = option(
         False, "with resume=: leave out the stored trials whose file is damaged"
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from hydra import compose
+from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
 
-from configs.compose import Composer, checked
+from configs.compose import LAUNCHERS, Composer, _sentence, checked
 from configs.schema import FOLDER
 from utils.options import OptionError
 
@@ -92,6 +93,13 @@ def test_a_mistake_is_one_sentence(composer: Composer, word: str, sentence: str)
         composer.config(composer.parse([word]))
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_a_launcher_that_is_not_installed_comes_with_the_line_that_installs_it(name: str) -> None:
+    missing = MissingConfigException("", f"hydra/launcher/{name}", options=["basic"])
+    sentence = f"hydra/launcher={name} is not installed: pip install -c requirements.txt '.[launchers]'"
+    assert _sentence(missing) == sentence
 
 
 def test_an_option_given_twice_is_refused(composer: Composer) -> None:

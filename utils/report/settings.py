@@ -22,6 +22,7 @@ UNLEARNED = (
     "evaluate",
     "allow_links",
     "resume_without_damaged",
+    "resume_if_there",
 )
 # Options that choose a class, the first words in which people tell runs apart.
 _CHOICES = ("algorithm.name", "agent.arch", "memory.name")
