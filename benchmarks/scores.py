@@ -1,6 +1,6 @@
 """What oracles and random actions score: the numbers behind every family's `spec.reference`.
 
-    python -m benchmarks.scores             every family by its defaults, into benchmarks/results/scores.json
+    python -m benchmarks.scores             every family, into benchmarks/results/scores.json
     python -m benchmarks.scores GridNavi    some families
 
 A score is the mean return of the first episode of each task, with its standard error, over tasks of the test
@@ -81,6 +81,11 @@ def _score_text(score: dict[str, float] | None) -> str:
     return "none" if score is None else f"{score['mean']:12.3f} ± {score['error']:.3f}"
 
 
+def _option_text(option: tuple[str, Any]) -> str:
+    name, value = option
+    return f"{name}={getattr(value, 'value', value)}"
+
+
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -97,16 +102,15 @@ def main() -> None:
     machine, found = facts(), dict[str, Any]()
     print(f"{machine['text']}\n{'return of an episode':24}{'oracle':>20}{'random':>20}{'tasks':>9}  reported")
     for name in names:
-        family = make_family(name)
-        reference = family.spec.reference
-        if reference is None:
-            print(f"{name:24}reports no reference for its default settings")
-            continue
-        one = found[name] = scores_of(family, reference)
-        cells = [_score_text(one.get(policy)) for policy in ("oracle", "random")]
-        print(
-            f"{name:24}{cells[0]:>20}{cells[1]:>20}{one['tasks']:9}  {reference.oracle}, {reference.random}"
-        )
+        if not FAMILIES[name].references:
+            print(f"{name:24}reports no reference")
+        for reference in FAMILIES[name].references:
+            called = " ".join([name, *map(_option_text, reference.options.items())])
+            family = make_family(FAMILIES[name].Config(**reference.options))
+            one = found[called] = scores_of(family, reference)
+            cells = [_score_text(one.get(policy)) for policy in ("oracle", "random")]
+            reported = f"{reference.oracle}, {reference.random}"
+            print(f"{called:24}{cells[0]:>20}{cells[1]:>20}{one['tasks']:9}  {reported}")
     if set(names) >= {name for name, kind in FAMILIES.items() if kind.shelf is not Shelf.third_party}:
         write(RESULTS, {"machine": machine, "scores": found})
 

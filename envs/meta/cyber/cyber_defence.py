@@ -116,7 +116,9 @@ class CyberDefence(TaskFamily):
     config: CyberDefenceConfig
     references = (
         Reference(oracle=-9.17, random=-444.0),
-        Reference(oracle=-1.0, random=-1.0, options={"variant": CyberVariant.hidden}),
+        Reference(oracle=-12.83, random=-744.6, options={"red": RedKind.bline}),
+        Reference(oracle=-14.67, random=-580.4, options={"red": RedKind.meander}),
+        Reference(oracle=-23.57, random=-498.1, options={"variant": CyberVariant.hidden}),
     )
 
     def __init__(self, config: CyberDefenceConfig) -> None:
