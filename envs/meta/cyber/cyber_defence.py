@@ -192,11 +192,13 @@ class CyberDefenceShard(Shard):
         self.scanned: Ints | None = None
         self._seed = np.zeros(num_slots, np.uint64)
         self._time = np.zeros(num_slots, np.int64)
+        # Blue's last action, for pictures.
+        self._action = np.zeros(num_slots, np.int64)
 
     def reset(self, slots: NDArray[np.int64], tasks: NDArray[np.float64], seeds: NDArray[np.uint64]) -> None:
         """An empty network, but for red's foothold, and a new attacker."""
         self._seed[slots] = seeds
-        self._time[slots] = 0
+        self._time[slots] = self._action[slots] = 0
         self.network.reset(slots)
         attacker = np.rint(tasks[:, _ATTACKER]).astype(np.int64)
         if self._hidden:
@@ -217,6 +219,7 @@ class CyberDefenceShard(Shard):
         at = index_of(slots, self._num_slots)
         chosen = checked_choices(actions, slots, sc.NUM_ACTIONS)
         self._time[at] += 1
+        self._action[at] = chosen
         draws = uniforms(episode_seeds(self._seed[at], self._time[at]), 6 if self._green else 4)
         # Red and green decide by what they know, which is of earlier steps.
         verb, target = self.attackers.choose(slots, at, draws[:, 0])
@@ -242,9 +245,9 @@ class CyberDefenceShard(Shard):
         info[at] = truth
 
     def render(self, slot: int) -> NDArray[np.uint8]:
-        """The network: the true state beside what blue sees, decoys, and where red is at work."""
+        """The network: the true state beside what blue sees, decoys, and both moves in words."""
         verb, target = int(self.attackers.verb[slot]), int(self.attackers.target[slot])
-        return network_picture(self.network, slot, verb, target)
+        return network_picture(self.network, slot, verb, target, int(self._action[slot]))
 
 
 # The hosts that green scans, each as often.
