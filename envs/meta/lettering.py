@@ -8,17 +8,13 @@ from numpy.typing import NDArray
 from envs.meta.pictures import Colour
 
 # Five rows from the top, an octal digit each: 4 is the left dot, 2 the middle one, 1 the right one.
-_DOTS = dict(
-    zip(
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 :-_",
-        (
-            "25755 65656 34443 65556 74647 74644 34553 55755 72227 11152 55655 44447 57755 65555 25552 65644 "
-            "25563 65655 34216 72222 55557 55552 55775 55255 55222 71247 "
-            "75557 26227 61247 61216 55711 74616 34757 71222 75757 75716 00000 02020 00700 00007"
-        ).split(),
-        strict=True,
-    )
-)
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 :-_"
+_ROWS = """
+    25755 65656 34443 65556 74647 74644 34553 55755 72227 11152 55655 44447 57755 65555 25552 65644 25563 65655
+    34216 72222 55557 55552 55775 55255 55222 71247
+    75557 26227 61247 61216 55711 74616 34757 71222 75757 75716 00000 02020 00700 00007
+"""
+_DOTS = dict(zip(_LETTERS, _ROWS.split(), strict=True))
 # What stands for a character that has no dots of its own.
 _UNKNOWN = "77777"
 
