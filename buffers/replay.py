@@ -227,6 +227,24 @@ class Replay:
         rows = packed_rows(place, self._lengths[place], self.rows_per_trial)
         return self._rows.batch(rows)
 
+    def trial_by_trial(self, first: int, stop: int) -> Batch:
+        """[T, B] the trials number first..stop-1 in their order, each in a column of its own.
+
+        Those that were given up have none.
+        """
+        place = np.arange(first, stop) % self.capacity
+        place = place[self._lengths[place] > 0]
+        start = np.zeros_like(place)
+        whole = window_rows(
+            place,
+            start,
+            self.rows_per_trial,
+            begin=start,
+            lengths=self._lengths,
+            rows_per_trial=self.rows_per_trial,
+        )
+        return self._rows.batch(whole)
+
     # -- checkpoints -----------------------------------------------------------------------------------------
 
     def export(self, first: int, stop: int) -> dict[str, NDArray[Any]]:

@@ -37,7 +37,7 @@ USAGE = """Retrial trains agents that adapt within a trial: k episodes on one un
 
 LAYERS = (
     "Options: value in this composition, layer that set it (each wins over those before it: default, agent, "
-    "memory, algorithm, backend, env, recipe, experiment, command line), meaning"
+    "memory, algorithm, backend, curriculum, env, recipe, experiment, command line), meaning"
 )
 
 

@@ -38,6 +38,8 @@ def recorded(run_dir: Path, mode: str, *, allow_links: bool = False) -> DictConf
         raise OptionError(f"{mode}={run_dir} is not a run folder: {_why_not(run_dir)}")
     try:
         values = _plain_values(record)
+        # Before there were curricula every run had this one.
+        values.setdefault("curriculum", {NAME_FIELDS["curriculum"]: "uniform"})
         if set(NAME_FIELDS) <= set(values):  # otherwise it is no record at all, which is refused below
             _check_format(record, values.pop("format", None))
         # What was permitted once, or by somebody else, is not permitted now.

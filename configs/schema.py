@@ -18,6 +18,7 @@ from envs.base import Shelf
 from envs.meta import FAMILIES
 from policies.agents.base import AgentConfig, Arch
 from policies.algorithms import ALGORITHMS
+from policies.curriculum import CURRICULA
 from policies.memory import MEMORIES
 from policies.run.config import Config, EvaluationConfig, LearnerConfig, TrainConfig
 from utils.wandb_run import WandbConfig
@@ -27,7 +28,14 @@ FOLDER = Path(__file__).parent
 EXPERIMENT = "experiment"
 
 # Each group, and the option of its config that holds the name of the choice.
-NAME_FIELDS = {"env": "family", "agent": "arch", "memory": "name", "algorithm": "name", "backend": "name"}
+NAME_FIELDS = {
+    "env": "family",
+    "agent": "arch",
+    "memory": "name",
+    "algorithm": "name",
+    "backend": "name",
+    "curriculum": "name",
+}
 
 GROUPS = (*NAME_FIELDS, EXPERIMENT)
 
@@ -40,6 +48,7 @@ def schemas() -> dict[str, dict[str, Any]]:
         "memory": {name: memory.Config(name=name) for name, memory in MEMORIES.items()},
         "algorithm": {name: algorithm.Config(name=name) for name, algorithm in ALGORITHMS.items()},
         "backend": {name: BackendConfig(name=name) for name in ("auto", *BACKENDS)},
+        "curriculum": {name: curriculum.Config(name=name) for name, curriculum in CURRICULA.items()},
     }
 
 
@@ -95,6 +104,7 @@ def choice_description(group: str, name: str) -> str:
         "memory": MEMORIES,
         "algorithm": ALGORITHMS,
         "backend": BACKENDS,
+        "curriculum": CURRICULA,
     }
     # A class or its file describes the choice.
     docstring = first_sentence(inspect.getdoc(classes.get(group, {}).get(name)) or "")

@@ -21,6 +21,7 @@ from envs.meta import FAMILIES
 from envs.parallel_env_manager import check_settings
 from policies.agents.base import Arch
 from policies.algorithms import ALGORITHMS
+from policies.curriculum import CURRICULA
 from policies.memory import MEMORIES
 from policies.run.config import Config, DeviceName, Overlap
 from policies.run.hardware import most_workers
@@ -65,6 +66,7 @@ def _names(config: Config) -> Iterator[str]:
         ("env", config.env.family, config.env, FAMILIES),
         ("memory", config.memory.name, config.memory, MEMORIES),
         ("algorithm", config.algorithm.name, config.algorithm, ALGORITHMS),
+        ("curriculum", config.curriculum.name, config.curriculum, CURRICULA),
     ):
         if name not in registry:
             yield f"{group}={name} is not known.{nearest(name, registry)}"

@@ -331,6 +331,10 @@ class TaskFamily(ABC):
         """[n] H of an episode of each of these tasks, none of which is above `max_episode_steps`."""
         return np.full(len(tasks), self.config.max_episode_steps)
 
+    def difficulty(self, tasks: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """[n] how hard each task is beside the others, for curricula; None where nobody knows."""
+        return None
+
     @abstractmethod
     def make_shard(self, num_slots: int, threads: int = 1) -> Shard:
         """A shard of `num_slots` slots; `threads` for families that can use them."""

@@ -73,7 +73,8 @@ class Learner:
         self.init_env("meta", env.family, *regime, num_parallel_workers=self.backend.num_workers)
 
         # How far it is, and what is left behind.
-        self.progress = RunProgress(Counters(next_evaluation=self.config.evaluation.every))
+        counters = Counters(next_evaluation=self.config.evaluation.every)
+        self.progress = RunProgress(counters, self.context.make_curriculum())
         self._sampling = generator(self.config.seed, Phase.UPDATE, 0)
         self._updater = Updater(self.context, self.parts, self.progress, self._sampling)
         self._checkpoints = None
@@ -118,6 +119,7 @@ class Learner:
             options = asked if env_name != present["family"] else present | asked
             family = make_family(env_name, **{key: options[key] for key in options if key != "family"})
             self._use(RunContext.of(self.config, family, self.device, self.run_dir))
+            self.progress.curriculum = self.context.make_curriculum()
         self.environments = RunEnvironments(self.context, self.backend.backend, num_parallel_workers)
 
     def _use(self, context: RunContext) -> None:

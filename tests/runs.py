@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from envs.meta.toy.point_robot import PointReward
 from policies.agents.actions import actions_of
 from policies.agents.base import AgentConfig, Arch
 from policies.algorithms import ALGORITHMS
+from policies.collection.wave import WaveResult
 from policies.learner import Learner
 from policies.memory import MEMORIES
 from policies.run.checkpointing import BEST
@@ -130,3 +133,17 @@ def best_agent(run_dir: Path) -> str:
     best = CheckpointStore(run_dir / CHECKPOINTS / BEST).latest()
     assert best is not None
     return digest([best.tensors, best.facts])
+
+
+def stop_at(learner: Learner, moment: str) -> None:
+    """Send SIGTERM to this process in the middle of a wave, between two updates, or in an evaluation."""
+    tick, stages = learner.tick, {"wave": "collect", "update": "update", "evaluation": "evaluate"}
+    calls = [0]
+
+    def interrupting(wave: WaveResult | None = None) -> bool:
+        calls[0] += learner.counters.stage == stages[moment] and learner.counters.iteration > 0
+        if calls[0] == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return tick(wave)
+
+    learner.tick = interrupting  # pyright: ignore[reportAttributeAccessIssue]

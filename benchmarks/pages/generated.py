@@ -21,6 +21,8 @@ from envs.base import EnvConfig, Shelf, TaskFamily
 from envs.meta import FAMILIES
 from policies.agents.base import AgentConfig
 from policies.algorithms import ALGORITHMS
+from policies.curriculum import CURRICULA
+from policies.curriculum.base import CurriculumConfig
 from policies.memory import MEMORIES
 from policies.run.config import Config, EvaluationConfig, LearnerConfig, TrainConfig
 from utils.options import range_text
@@ -194,6 +196,7 @@ CHOICES: dict[str, list[type]] = {
     "memory": [memory.Config for memory in MEMORIES.values()],
     "algorithm": [algorithm.Config for algorithm in ALGORITHMS.values()],
     "backend": [BackendConfig],
+    "curriculum": [CurriculumConfig, *(curriculum.Config for curriculum in CURRICULA.values())],
     "env": [family.Config for family in FAMILIES.values()],
 }
 

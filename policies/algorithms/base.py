@@ -132,6 +132,13 @@ class Algorithm(ABC):
     @abstractmethod
     def __init__(self, config: Any, agent: Agent, *, seed: int) -> None: ...
 
+    # Whether `surprise` is there: whether a critic predicts what the agent's own actions return.
+    predicts_values: ClassVar[bool] = False
+
+    def surprise(self, batch: Batch) -> Tensor:
+        """[B] how wrong the values were about each column, a trial: the mean of |GAE| over its rows."""
+        raise NotImplementedError(f"{type(self).__name__} predicts no values")
+
     def at(self, env_steps: int, total: int) -> None:
         """Set what changes in the course of a run of `total` env steps; called before each update."""
         for step_sizes in self.step_sizes:

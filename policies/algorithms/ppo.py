@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +47,7 @@ from policies.algorithms.base import (
     optimizer_groups,
 )
 from policies.algorithms.minibatches import (
+    WindowStates,
     cut_into_windows,
     gains_from_parts,
     outputs_before_update,
@@ -107,11 +108,24 @@ class PPOConfig(AlgorithmConfig):
     )
 
 
+class BeforeUpdate(NamedTuple):
+    """What the agent of before an update says of the rows that it learns from."""
+
+    log_prob: Tensor
+    # The output of the critic, and V, which has the units of returns.
+    said: Tensor
+    value: Tensor
+    advantage: Tensor
+    # The hidden states with which windows begin.
+    states: WindowStates
+
+
 class PPO(Algorithm):
     """On-policy: one update of the rows that the present policy collected, which are then forgotten."""
 
     Config = PPOConfig
     serves = (ActionKind.continuous, ActionKind.discrete, ActionKind.multi_discrete)
+    predicts_values = True
 
     def __init__(self, config: PPOConfig, agent: Agent, *, seed: int) -> None:
         self.config = config
@@ -216,27 +230,16 @@ class PPO(Algorithm):
         return metrics | _value_metrics(batch, self.value_scale)
 
     @torch.no_grad()
+    def surprise(self, batch: Batch) -> Tensor:
+        """[B] the mean of |GAE| over the rows of each column that train."""
+        batch = self.agent.normalise(batch)
+        return self._before_update(batch).advantage.abs().sum(0) / batch.trains.sum(0).clamp(min=1)
+
+    @torch.no_grad()
     def _with_targets(self, batch: Batch) -> Batch:
         """The same rows with what the losses need of the policy and the values before the update."""
-        config, trains = self.config, batch.trains
-
-        # One pass over all rows gives log pi_old and V_old, so acting need not record them.
-        parts = self._split(torch.arange(batch.shape[1], device=self.device), batch.shape[0])
-        log_prob, said, states = outputs_before_update(self.agent, batch, parts, self._window)
-        value = said
-        if self.value_scale is not None:
-            value = self.value_scale.to_returns(said)
-
-        # GAE (Schulman et al. 2016), and with it the targets of the values: R = A + V_old, which is
-        # TD(lambda).
-        advantage = advantages(
-            batch,
-            value,
-            discount=config.discount,
-            gae_lambda=config.gae_lambda,
-            whole_trial=config.return_horizon is ReturnHorizon.trial,
-            timeout_bootstrap=config.timeout_bootstrap,
-        )
+        trains = batch.trains
+        log_prob, said, value, advantage, states = self._before_update(batch)
         target = advantage + value
 
         # Advantages are normalised once, over all rows that train; the field does so in each minibatch.
@@ -256,6 +259,28 @@ class PPO(Algorithm):
         if self._mixes_rows or self._window:
             batch = cut_into_windows(batch, self._window or 1, states)
         return batch
+
+    def _before_update(self, batch: Batch) -> BeforeUpdate:
+        """What the present agent says of these rows, which are normalised."""
+        config = self.config
+
+        # One pass over all rows gives log pi_old and V_old, so acting need not record them.
+        parts = self._split(torch.arange(batch.shape[1], device=self.device), batch.shape[0])
+        log_prob, said, states = outputs_before_update(self.agent, batch, parts, self._window)
+        value = said
+        if self.value_scale is not None:
+            value = self.value_scale.to_returns(said)
+
+        # GAE (Schulman et al. 2016), with which the targets of the values are R = A + V_old: TD(lambda).
+        advantage = advantages(
+            batch,
+            value,
+            discount=config.discount,
+            gae_lambda=config.gae_lambda,
+            whole_trial=config.return_horizon is ReturnHorizon.trial,
+            timeout_bootstrap=config.timeout_bootstrap,
+        )
+        return BeforeUpdate(log_prob, said, value, advantage, states)
 
     def _step(self, batch: Batch, columns: Tensor) -> dict[str, Tensor]:
         """One gradient step on a minibatch, which is these columns."""

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
 from buffers.replay import Replay
 from envs.parallel_env_manager import ParallelEnvManager, WorkerError
 from policies.agents.agent import Agent
 from policies.collection.actors import Actor, AgentActor, RandomActor, ShadowMemory
 from policies.collection.wave import WavePlan, WaveResult, run_wave
+from policies.curriculum.base import Curriculum, PlayedTrials
 from policies.run.context import LearningParts, RunContext
 from policies.run.progress import RunProgress
 from utils.seeding import Phase
@@ -51,10 +54,10 @@ class LocalCollector:
         # 2. The trials are numbered on from those that the run has had, in a phase of its own for the random
         #    pool: so a resumed run plays the same ones.
         config, counters = self.context.config, self.progress.counters
-        phase, first = Phase.TRAIN, counters.trials
-        if self.random_actions:
+        phase, first, task = Phase.TRAIN, counters.trials, self.progress.curriculum.draw
+        if self.random_actions:  # nothing is learned from what random actions reach, so nothing chooses here
             phase, first = Phase.WARMUP, counters.warmup_trials
-        task = partial(self.context.tasks.of_trial, self.context.family, config.seed, phase)
+            task = partial(self.context.training_tasks.uniform, phase=phase)
         plan = WavePlan(config.seed, phase, first, most, task, budget)
 
         # 3. Play them, each to its end. The buffer gets a trial only when the whole wave is complete.
@@ -94,11 +97,25 @@ def account_for(
     # 1. The counters decide what the run does next, and how the next trials are numbered.
     progress.counters.count(result, warmup=warmup)
 
-    # 2. Without trials, or without a normaliser, there is nothing to learn.
-    if not len(result.dropped) or parts.agent.normaliser is None:
+    # 2. Without trials there is nothing to learn. The curriculum learns from trials of the agent alone.
+    if result.dropped.all():
+        return
+    if not warmup:
+        progress.curriculum.learn(_played(result, parts, progress.curriculum, first))
+    if parts.agent.normaliser is None:
         return
 
     # 3. Running means and deviations take in each row once, in the order of the trials' numbers.
     if warmup or not context.needs.on_policy:
         rows = parts.buffer.whole(first, parts.buffer.num_added)
         parts.agent.update_normaliser(rows, context.config.algorithm.discount)
+
+
+def _played(result: WaveResult, parts: LearningParts, curriculum: Curriculum, first: int) -> PlayedTrials:
+    """What a curriculum learns from: the trials of a wave that is in the buffer from number `first` on."""
+    surprise, whole = None, ~result.dropped
+    if curriculum.reads_surprise and parts.algorithm.predicts_values:
+        # In the order of the trials, each in a column of its own.
+        batch = parts.buffer.trial_by_trial(first, parts.buffer.num_added)
+        surprise = parts.algorithm.surprise(batch).cpu().numpy().astype(np.float64)
+    return PlayedTrials(result.tasks[whole], result.returns[whole], result.successes[whole], surprise)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from envs.base import EnvSpec, Split, TaskFamily
 from utils.disk.own_files import replace_file
 from utils.options import OptionError
-from utils.seeding import Phase, Purpose, generator
+from utils.seeding import Phase, generator
 
 # The list of tasks drawn as test tasks in an environment whose tasks are others than those of training.
 CHANGED = "changed"
@@ -77,13 +77,6 @@ class TaskLists:
             elif name == self.test:
                 named[CHANGED] = tasks
         return TaskLists(self.train, named)
-
-    def of_trial(self, family: TaskFamily, seed: int, phase: Phase, number: int) -> NDArray[np.float64]:
-        """[task_dim] the task of a trial of training, by its number: one of the list, or a new one."""
-        rng = generator(seed, phase, Purpose.TASK, number)
-        if self.train is None:
-            return family.sample_tasks(rng, 1, "train")[0]
-        return self.train[rng.integers(len(self.train))]
 
     def save(self, path: Path) -> None:
         """Write the lists as JSON, for readers and other programs."""

@@ -81,6 +81,7 @@ class RunCheckpoints:
             "device": self._device,
             "segments": segments,
             "counters": asdict(counters),
+            "curriculum": self._progress.curriculum.state_dict(),
         }
         # 3. The store writes all of it or nothing. Segments that are on the disk are not written again.
         try:
@@ -203,6 +204,9 @@ class RunCheckpoints:
             self._parts.judged.load_state_dict(tensors["judged"])
         self._sampling.bit_generator.state = facts.sampling
         progress.counters = facts.counters
+        # A checkpoint of before there were curricula has none, and its run draws uniformly.
+        if facts.curriculum is not None:
+            progress.curriculum.load_state_dict(facts.curriculum)
         progress.loss_sums, progress.acting_agent = tensors["loss_sums"], tensors.get("acting", {})
         self._saved_at, self._is_ours = self._moment(), True
 
@@ -240,6 +244,8 @@ class RunFacts:
     # The state of the random stream that draws batches.
     sampling: dict[str, Any]
     device: str | None
+    # What the curriculum has learned.
+    curriculum: dict[str, Any] | None
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> RunFacts:
@@ -257,11 +263,12 @@ class RunFacts:
             num_added=int(facts["num_added"]),
             sampling=facts["sampling"],
             device=facts.get("device"),
+            curriculum=facts.get("curriculum"),
         )
 
 
 # Facts that others read, with their types.
-_KINDS = {"metrics_offset": int, "spent": dict, "versions": dict, "counters": dict}
+_KINDS = {"metrics_offset": int, "spent": dict, "curriculum": dict, "versions": dict, "counters": dict}
 
 
 def _kinds_of(default: Any) -> tuple[type, ...]:

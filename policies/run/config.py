@@ -13,6 +13,7 @@ from envs.backends.base import BackendConfig
 from envs.base import EnvConfig
 from policies.agents.base import WITH_MEMORY, AgentConfig
 from policies.algorithms.base import AlgorithmConfig
+from policies.curriculum.base import CurriculumConfig
 from policies.memory.base import MemoryConfig
 from utils.disk.own_files import replace_file
 from utils.options import OnlyIf, option
@@ -188,6 +189,7 @@ class Config:
     evaluation: EvaluationConfig
     learner: LearnerConfig
     wandb: WandbConfig
+    curriculum: CurriculumConfig = field(default_factory=lambda: CurriculumConfig("uniform"))
     num_parallel_workers: int | None = option(
         None,
         "worker processes, or threads with backend=thread; null: the backend decides",

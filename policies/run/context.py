@@ -17,6 +17,8 @@ from policies.agents.agent import Agent
 from policies.agents.base import AgentSpec
 from policies.algorithms import ALGORITHMS
 from policies.algorithms.base import Algorithm
+from policies.curriculum import CURRICULA
+from policies.curriculum.base import Curriculum, TrainingTasks
 from policies.evaluation.lists import TaskLists
 from policies.evaluation.training import RecordedTraining, evaluation_lists
 from policies.memory import MEMORIES
@@ -75,6 +77,16 @@ class RunContext:
             training = RecordedTraining.of(run_dir)
             tasks = evaluation_lists(config, family, training)
         return cls(config, family, needs_of(config), sizes, tasks, device, run_dir, training)
+
+    @property
+    def training_tasks(self) -> TrainingTasks:
+        """The tasks that trials of training are drawn from."""
+        return TrainingTasks(self.family, self.tasks.train, self.config.seed)
+
+    def make_curriculum(self) -> Curriculum:
+        """A curriculum that has not seen any trial."""
+        config = self.config.curriculum
+        return CURRICULA[config.name](config, self.training_tasks)
 
     @property
     def evaluation_episodes(self) -> int:

@@ -12,9 +12,12 @@ from torch import Tensor
 
 from envs.base import EnvSpec
 from policies.collection.wave import WaveResult
+from policies.curriculum.base import Curriculum
 
 # The trials that the means of the display are taken over.
 RECENT = 100
+# So many groups of tasks have a metric each, beside the list of all.
+FEW_GROUPS = 20
 
 
 class Stage(StrEnum):
@@ -86,6 +89,8 @@ class RunProgress:
     """All that changes while a run goes on, apart from the algorithm and the buffer."""
 
     counters: Counters
+    # Which task the next trial plays.
+    curriculum: Curriculum
     # The losses of the updates since the last line of metrics, summed, on the device.
     loss_sums: dict[str, Tensor] = field(default_factory=dict)
     # The state of the agent that plays the present wave, where updates go on beside it
@@ -109,3 +114,18 @@ def by_part(prefix: str, values: NDArray[Any], tasks: NDArray[np.float64], spec:
         if (parts == number).any():
             means |= by_episode(f"{prefix}/{name}", values[parts == number].mean(0))
     return means
+
+
+def tasks_played(curriculum: Curriculum, tasks: NDArray[np.float64]) -> dict[str, Any]:
+    """How often a wave has played each group of tasks, as metrics, and what the curriculum does next."""
+    names = curriculum.groups
+    if not names:
+        return {}
+    counts = np.bincount(curriculum.group_of(tasks), minlength=len(names))
+    line: dict[str, Any] = {"curriculum/trials": counts.tolist()}
+    if len(names) <= FEW_GROUPS:
+        line |= {
+            f"curriculum/share/{name}": count / len(tasks)
+            for name, count in zip(names, counts.tolist(), strict=True)
+        }
+    return line | {f"curriculum/{name}": value for name, value in curriculum.metrics().items()}

@@ -19,6 +19,7 @@ from policies.agents.agent import check_spaces
 from policies.agents.base import Arch
 from policies.agents.task_inference import check_decodable
 from policies.algorithms import ALGORITHMS
+from policies.curriculum import CURRICULA
 from policies.evaluation.lists import read_tasks
 from policies.memory import MEMORIES
 from policies.memory.base import Memory, MemoryConfig
@@ -145,6 +146,9 @@ def check_family(config: Config, *, learns: bool = True) -> TaskFamily:
     _check_evaluation(config, family, learns=learns)
     fitted_memory(config, family)
     if learns:
+        kind = CURRICULA[config.curriculum.name]
+        for problem in kind.problems(config.curriculum, family):
+            raise OptionError(problem)
         _check_room(config, RunSizes.of(config, family))
     return family
 

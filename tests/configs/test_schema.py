@@ -21,6 +21,7 @@ from envs.base import Shelf
 from envs.meta import FAMILIES
 from policies.agents.base import Arch
 from policies.algorithms import ALGORITHMS
+from policies.curriculum import CURRICULA
 from policies.memory import MEMORIES
 from policies.run.config import Config
 from utils.options import OptionError
@@ -40,6 +41,7 @@ def test_every_group_offers_what_its_registry_holds(composer: Composer) -> None:
         "memory": MEMORIES,
         "algorithm": ALGORITHMS,
         "backend": {"auto", *BACKENDS},
+        "curriculum": CURRICULA,
     }
     files = {group: {file.stem for file in (FOLDER / group).glob("*.yaml")} for group in registries}
     offered = {group: set(composer.choices(group)) for group in registries}

@@ -25,11 +25,10 @@ from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents.actions import ActionKind
 from policies.agents.base import Arch, Decodes, HeadsRead, TaskInferenceConfig
 from policies.algorithms import ALGORITHMS
-from policies.collection.wave import WaveResult
 from policies.learner import Learner
 from policies.memory import MEMORIES
 from policies.run.config import RECORD
-from tests.runs import best_agent, digest, metrics_of, state_of, stored_rows, tiny_config
+from tests.runs import best_agent, digest, metrics_of, state_of, stop_at, stored_rows, tiny_config
 from utils.checkpoint import CheckpointError
 from utils.run_lock import RunLock, RunLockError
 
@@ -90,7 +89,7 @@ def test_pictures_and_choices_are_collected_in_parallel_and_resumed_bit_for_bit(
     for folder, workers in (("whole", 1), ("cut", 2)):
         with Learner(tiny_config(arch=arch, workers=workers, **PICTURES), tmp_path / folder) as learner:
             if folder == "cut":
-                _stop_at(learner, "update")
+                stop_at(learner, "update")
             learner.train()
             final.append(state_of(learner))
             rows = stored_rows(learner)
@@ -119,7 +118,7 @@ def test_every_algorithm_is_resumed_bit_for_bit(
     for folder in ("whole", "cut"):
         with Learner(tiny_config(family, algorithm=algorithm, agent=agent), tmp_path / folder) as learner:
             if folder == "cut":
-                _stop_at(learner, "update")
+                stop_at(learner, "update")
             learner.train()
             final.append(state_of(learner))
     assert final[0] != final[1]
@@ -276,7 +275,7 @@ def test_resume_after_a_stop_signal_equals_uninterrupted(
         whole.train()
         expected = state_of(whole)
     with Learner(tiny_config(**options), tmp_path / "cut") as cut:
-        _stop_at(cut, moment)
+        stop_at(cut, moment)
         cut.train()
         assert cut.stop_signal == signal.SIGTERM
         assert cut.counters.env_steps < 240
@@ -285,20 +284,6 @@ def test_resume_after_a_stop_signal_equals_uninterrupted(
         resumed.train()
         assert state_of(resumed) == expected
     assert metrics_of(tmp_path / "cut") == metrics_of(tmp_path / "whole")
-
-
-def _stop_at(learner: Learner, moment: str) -> None:
-    """Send SIGTERM to this process in the middle of a wave, between two updates, or in an evaluation."""
-    tick, stages = learner.tick, {"wave": "collect", "update": "update", "evaluation": "evaluate"}
-    calls = [0]
-
-    def interrupting(wave: WaveResult | None = None) -> bool:
-        calls[0] += learner.counters.stage == stages[moment] and learner.counters.iteration > 0
-        if calls[0] == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return tick(wave)
-
-    learner.tick = interrupting  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_loading_where_nothing_was_saved_is_one_sentence(tmp_path: Path) -> None:

@@ -107,6 +107,10 @@ class GridNavi(TaskFamily):
         numbers = split_choices(rng, n, tuple(range(len(self._goals))), split)
         return self._goals[numbers.astype(np.int64)]
 
+    def difficulty(self, tasks: NDArray[np.float64]) -> NDArray[np.float64]:
+        # The steps from the start to the goal.
+        return np.abs(tasks - START).sum(1)
+
     def make_shard(self, num_slots: int, threads: int = 1) -> GridNaviShard:
         return GridNaviShard(num_slots, self._plan, self.config)
 
