@@ -214,36 +214,19 @@ class Replay:
             batch, state={name: torch.from_numpy(leaf).to(self._device) for name, leaf in state.items()}
         )
 
-    def whole(self, first: int, stop: int) -> Batch:
+    def whole(self, first: int, stop: int, *, packed: bool = True) -> Batch:
         """[T, B] all rows of the trials number first..stop-1, each once.
 
-        T is the length of the longest trial; shorter ones share columns, one after another.
+        T is the length of the longest trial; shorter ones share columns, one after another, unless each is to
+        have one of its own in the order of their numbers (`packed=False`).
         """
         place = np.arange(first, stop) % self.capacity
         # Trials that were given up have no rows.
         place = place[self._lengths[place] > 0]
         if not len(place):
             raise RuntimeError("There are no such trials.")
-        rows = packed_rows(place, self._lengths[place], self.rows_per_trial)
+        rows = packed_rows(place, self._lengths[place], self.rows_per_trial, packed=packed)
         return self._rows.batch(rows)
-
-    def trial_by_trial(self, first: int, stop: int) -> Batch:
-        """[T, B] the trials number first..stop-1 in their order, each in a column of its own.
-
-        Those that were given up have none.
-        """
-        place = np.arange(first, stop) % self.capacity
-        place = place[self._lengths[place] > 0]
-        start = np.zeros_like(place)
-        whole = window_rows(
-            place,
-            start,
-            self.rows_per_trial,
-            begin=start,
-            lengths=self._lengths,
-            rows_per_trial=self.rows_per_trial,
-        )
-        return self._rows.batch(whole)
 
     # -- checkpoints -----------------------------------------------------------------------------------------
 

@@ -81,9 +81,14 @@ def trial_rows(
     return np.repeat(place * rows_per_trial - begins, lengths) + np.arange(lengths.sum())
 
 
-def packed_rows(place: NDArray[np.int64], lengths: NDArray[np.int64], rows_per_trial: int) -> RowIndex:
-    """All rows of the trials at these places, in as few columns as `pack` fills with them; all may train."""
-    column, start = pack(lengths)
+def packed_rows(
+    place: NDArray[np.int64], lengths: NDArray[np.int64], rows_per_trial: int, *, packed: bool = True
+) -> RowIndex:
+    """All rows of the trials at these places, in as few columns as `pack` fills with them; all may train.
+
+    Without `packed` each trial has a column of its own.
+    """
+    column, start = pack(lengths) if packed else (np.arange(len(lengths)), np.zeros_like(lengths))
     shape = (lengths.max(), column.max() + 1)
     at, valid = np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
     # For every row of every trial, one trial after another: its time, and the cell [T, B] where it goes.

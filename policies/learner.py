@@ -25,7 +25,7 @@ from policies.run.config import CHECKPOINTS, RECORD, Config, plain
 from policies.run.context import LearningParts, RunContext, RunEnvironments
 from policies.run.film import film
 from policies.run.hardware import pick_backend, prepare_torch
-from policies.run.progress import Counters, RunProgress
+from policies.run.progress import Counters
 from policies.run.record import RunRecord, changes_since, save_settings
 from policies.run.sizes import check_family
 from policies.run.training import TrainingLoop
@@ -73,8 +73,7 @@ class Learner:
         self.init_env("meta", env.family, *regime, num_parallel_workers=self.backend.num_workers)
 
         # How far it is, and what is left behind.
-        counters = Counters(next_evaluation=self.config.evaluation.every)
-        self.progress = RunProgress(counters, self.context.make_curriculum())
+        self.progress = self.context.before_the_first_trial()
         self._sampling = generator(self.config.seed, Phase.UPDATE, 0)
         self._updater = Updater(self.context, self.parts, self.progress, self._sampling)
         self._checkpoints = None
@@ -176,8 +175,7 @@ class Learner:
     ) -> WaveResult:
         """Collect at most so many trials, and account for them.
 
-        None is started once `budget` env steps have been taken. Without an `env` it is the one that training
-        uses. With `random` the actions are random.
+        None is started once `budget` env steps are taken. By default `env` is that of training.
         """
         env = self.environments.training if env is None else env
         first, parts = self.buffer.num_added, self.parts

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -106,18 +106,6 @@ class PPOConfig(AlgorithmConfig):
     parts: int | None = option(
         None, "parts of a minibatch that threads differentiate; null: as many as gain", low=1
     )
-
-
-class BeforeUpdate(NamedTuple):
-    """What the agent of before an update says of the rows that it learns from."""
-
-    log_prob: Tensor
-    # The output of the critic, and V, which has the units of returns.
-    said: Tensor
-    value: Tensor
-    advantage: Tensor
-    # The hidden states with which windows begin.
-    states: WindowStates
 
 
 class PPO(Algorithm):
@@ -233,13 +221,15 @@ class PPO(Algorithm):
     def surprise(self, batch: Batch) -> Tensor:
         """[B] the mean of |GAE| over the rows of each column that train."""
         batch = self.agent.normalise(batch)
-        return self._before_update(batch).advantage.abs().sum(0) / batch.trains.sum(0).clamp(min=1)
+        _, advantage = values_and_gae(self.config, batch, self._outputs(batch)[1], self.value_scale)
+        return advantage.abs().sum(0) / batch.trains.sum(0).clamp(min=1)
 
     @torch.no_grad()
     def _with_targets(self, batch: Batch) -> Batch:
         """The same rows with what the losses need of the policy and the values before the update."""
         trains = batch.trains
-        log_prob, said, value, advantage, states = self._before_update(batch)
+        log_prob, said, states = self._outputs(batch)
+        value, advantage = values_and_gae(self.config, batch, said, self.value_scale)
         target = advantage + value
 
         # Advantages are normalised once, over all rows that train; the field does so in each minibatch.
@@ -260,27 +250,10 @@ class PPO(Algorithm):
             batch = cut_into_windows(batch, self._window or 1, states)
         return batch
 
-    def _before_update(self, batch: Batch) -> BeforeUpdate:
-        """What the present agent says of these rows, which are normalised."""
-        config = self.config
-
-        # One pass over all rows gives log pi_old and V_old, so acting need not record them.
+    def _outputs(self, batch: Batch) -> tuple[Tensor, Tensor, WindowStates]:
+        """Log pi_old and what the critic says, by one pass over all rows, so acting need not record them."""
         parts = self._split(torch.arange(batch.shape[1], device=self.device), batch.shape[0])
-        log_prob, said, states = outputs_before_update(self.agent, batch, parts, self._window)
-        value = said
-        if self.value_scale is not None:
-            value = self.value_scale.to_returns(said)
-
-        # GAE (Schulman et al. 2016), with which the targets of the values are R = A + V_old: TD(lambda).
-        advantage = advantages(
-            batch,
-            value,
-            discount=config.discount,
-            gae_lambda=config.gae_lambda,
-            whole_trial=config.return_horizon is ReturnHorizon.trial,
-            timeout_bootstrap=config.timeout_bootstrap,
-        )
-        return BeforeUpdate(log_prob, said, value, advantage, states)
+        return outputs_before_update(self.agent, batch, parts, self._window)
 
     def _step(self, batch: Batch, columns: Tensor) -> dict[str, Tensor]:
         """One gradient step on a minibatch, which is these columns."""
@@ -379,6 +352,25 @@ class PPO(Algorithm):
         self.step_sizes[0].pace = state["pace"]
         if self.value_scale is not None:
             vars(self.value_scale).update(state["scale"])
+
+
+def values_and_gae(
+    config: PPOConfig, batch: Batch, said: Tensor, scale: ValueScale | None
+) -> tuple[Tensor, Tensor]:
+    """[T, B] V_old, of which the critic said `said`, and GAE (Schulman et al. 2016).
+
+    Their sum is the target of the values: R = A + V_old, which is TD(lambda).
+    """
+    value = said if scale is None else scale.to_returns(said)
+    advantage = advantages(
+        batch,
+        value,
+        discount=config.discount,
+        gae_lambda=config.gae_lambda,
+        whole_trial=config.return_horizon is ReturnHorizon.trial,
+        timeout_bootstrap=config.timeout_bootstrap,
+    )
+    return value, advantage
 
 
 def _value_metrics(batch: Batch, scale: ValueScale | None) -> dict[str, Tensor]:

@@ -116,6 +116,6 @@ def _played(result: WaveResult, parts: LearningParts, curriculum: Curriculum, fi
     surprise, whole = None, ~result.dropped
     if curriculum.reads_surprise and parts.algorithm.predicts_values:
         # In the order of the trials, each in a column of its own.
-        batch = parts.buffer.trial_by_trial(first, parts.buffer.num_added)
+        batch = parts.buffer.whole(first, parts.buffer.num_added, packed=False)
         surprise = parts.algorithm.surprise(batch).cpu().numpy().astype(np.float64)
     return PlayedTrials(result.tasks[whole], result.returns[whole], result.successes[whole], surprise)

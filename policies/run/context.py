@@ -24,6 +24,7 @@ from policies.evaluation.training import RecordedTraining, evaluation_lists
 from policies.memory import MEMORIES
 from policies.run.config import Config
 from policies.run.hardware import copies_to_device
+from policies.run.progress import Counters, RunProgress
 from policies.run.sizes import RunSizes, fitted_memory, needs_of, row_layout
 from utils.disk.own_files import check_run_folder
 from utils.seeding import Phase, generator
@@ -87,6 +88,10 @@ class RunContext:
         """A curriculum that has not seen any trial."""
         config = self.config.curriculum
         return CURRICULA[config.name](config, self.training_tasks)
+
+    def before_the_first_trial(self) -> RunProgress:
+        """The progress of a run that has none yet."""
+        return RunProgress(Counters(next_evaluation=self.config.evaluation.every), self.make_curriculum())
 
     @property
     def evaluation_episodes(self) -> int:

@@ -360,3 +360,16 @@ def test_what_has_to_be_remembered_is_learned_with_a_memory_alone(
     assert (np.mean(scores[-10:]) > (-0.5 if kind == "continuous" else 0.9)) == learns
     assert np.mean(scores[:3]) < (-1.0 if kind == "continuous" else 0.7)
     assert metrics["entropy"].isfinite()
+
+
+def test_the_surprise_of_a_trial_is_the_mean_of_its_gae_whatever_stands_beside_it() -> None:
+    rollout = make_replay(capacity=9, kind=KINDS["discrete"], storage=RolloutBuffer)
+    play(rollout, make_trials(4, 9, fall=0.3), num_slots=2, kind=KINDS["discrete"])
+    ppo = make(kind="discrete")
+    together = ppo.surprise(rollout.whole(0, 9, packed=False))
+    for number in range(9):
+        batch = ppo._with_targets(ppo.agent.normalise(rollout.whole(number, number + 1)))
+        # The errors of the values before the update are GAE.
+        alone = batch.extras["error"][batch.trains].abs().mean()
+        assert together[number].item() == pytest.approx(alone.item(), rel=1e-4)
+    assert together.std() > 0
