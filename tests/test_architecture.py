@@ -38,6 +38,7 @@ TESTED_ELSEWHERE = {
     "envs/backends/serial.py": "tests/envs/backends/test_backends.py, over the registry",
     "envs/backends/base.py": "tests/envs/backends/test_backends.py, over the registry",
     "policies/agents/base.py": "tests/policies/agents/test_agent.py, over all architectures",
+    "policies/curriculum/base.py": "tests/policies/curriculum/test_curricula.py, over the registry",
     "policies/algorithms/base.py": "tests/policies/algorithms, over the registry",
     "buffers/base.py": "tests/buffers/test_batch.py",
 }
@@ -319,11 +320,12 @@ def test_the_tests_mirror_the_tree() -> None:
     from envs.backends import BACKENDS
     from envs.meta import FAMILIES
     from policies.algorithms import ALGORITHMS
+    from policies.curriculum import CURRICULA
     from policies.memory import MEMORIES
 
     registered = {
         f"{kind.__module__.replace('.', '/')}.py"
-        for registry in (BACKENDS, FAMILIES, ALGORITHMS, MEMORIES)
+        for registry in (BACKENDS, FAMILIES, ALGORITHMS, MEMORIES, CURRICULA)
         for kind in registry.values()
     }
     elsewhere = registered | set(TESTED_ELSEWHERE)
@@ -342,10 +344,13 @@ def test_nobody_asks_for_the_concrete_class_of_a_registered_thing() -> None:
     from envs.backends import BACKENDS
     from envs.meta import FAMILIES
     from policies.algorithms import ALGORITHMS
+    from policies.curriculum import CURRICULA
     from policies.memory import MEMORIES
 
     concrete = {
-        cls.__name__ for registry in (BACKENDS, FAMILIES, ALGORITHMS, MEMORIES) for cls in registry.values()
+        cls.__name__
+        for registry in (BACKENDS, FAMILIES, ALGORITHMS, MEMORIES, CURRICULA)
+        for cls in registry.values()
     }
     found: list[str] = []
     for file in HOUSE:
