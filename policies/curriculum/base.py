@@ -28,7 +28,7 @@ class CurriculumConfig:
     name: str = option("???", "the curriculum's name in the registry")
 
 
-class Measure(Enum):
+class TrialMeasure(Enum):
     """What tells how well a trial went, in its last episode; auto: success where the family knows it."""
 
     auto = "auto"
@@ -48,9 +48,9 @@ class PlayedTrials:
     # [n] the mean |GAE| of each trial, before the agent learns from it; None where nothing predicts values.
     surprise: NDArray[np.float64] | None = None
 
-    def measured(self, measure: Measure, family: TaskFamily) -> NDArray[np.float64]:
+    def measured(self, measure: TrialMeasure, family: TaskFamily) -> NDArray[np.float64]:
         """[n] how well the last episode of each trial went."""
-        if measure is Measure.success or (measure is Measure.auto and family.spec.success):
+        if measure is TrialMeasure.success or (measure is TrialMeasure.auto and family.spec.success):
             return self.successes[:, -1].astype(np.float64)
         return self.returns[:, -1]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.base import TaskFamily
-from policies.curriculum.base import Curriculum, CurriculumConfig, Measure, PlayedTrials, TrainingTasks
+from policies.curriculum.base import Curriculum, CurriculumConfig, PlayedTrials, TrainingTasks, TrialMeasure
 from policies.curriculum.task_groups import TaskGroups, problems_of_groups
 from utils.options import option
 
@@ -21,7 +21,9 @@ class LearningProgressConfig(CurriculumConfig):
 
     name: str = "learning_progress"
     levels: int = option(5, "levels of difficulty, where a family has no parts", low=2, high=50)
-    measure: Measure = option(Measure.auto, "what progress is made in, in the last episode of trials")
+    measure: TrialMeasure = option(
+        TrialMeasure.auto, "what progress is made in, in the last episode of trials"
+    )
     fast: float = option(0.1, "the weight of a new trial in the fast running mean", above=0, high=1)
     slow: float = option(0.02, "the weight of a new trial in the slow running mean", above=0, high=1)
     explore: float = option(0.3, "the part of the trials that play any group, each as likely", low=0, high=1)

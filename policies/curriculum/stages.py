@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.base import TaskFamily
-from policies.curriculum.base import Curriculum, CurriculumConfig, Measure, PlayedTrials, TrainingTasks
+from policies.curriculum.base import Curriculum, CurriculumConfig, PlayedTrials, TrainingTasks, TrialMeasure
 from policies.curriculum.task_groups import TaskGroups, problems_of_groups
 from utils.options import nearest, option
 
@@ -22,7 +22,9 @@ class StagesConfig(CurriculumConfig):
     name: str = "stages"
     order: list[str] = option([], "parts of a mixture, easy ones first; []: in the order of env.parts")
     levels: int = option(3, "levels of difficulty, where a family has no parts", low=2, high=50)
-    measure: Measure = option(Measure.auto, "what has to reach the threshold, in the last episode of trials")
+    measure: TrialMeasure = option(
+        TrialMeasure.auto, "what has to reach the threshold, in the last episode of trials"
+    )
     threshold: float = option(0.8, "the mean over the last trials of a stage at which the next one begins")
     trials: int = option(50, "trials of the present stage that the mean is taken over", low=1)
     review: float = option(0.2, "the part of the trials that play tasks of earlier stages", low=0, high=0.9)
