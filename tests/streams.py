@@ -32,6 +32,8 @@ def action_of(manager: ParallelEnvManager, trial: int, row: int, seed: int) -> N
     )[0]
     if isinstance(space, spaces.Discrete):
         return np.array(space.start + int(space.n * draws[0]))
+    if isinstance(space, spaces.MultiDiscrete):
+        return np.floor(space.nvec * draws).astype(np.int64)
     assert isinstance(space, spaces.Box)
     return (2.0 * draws - 1.0).astype(np.float32).reshape(space.shape)
 

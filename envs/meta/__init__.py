@@ -8,6 +8,7 @@ registry then test it, and `make_env`, `make_parallel_env` and `env=<Name>` know
 import gymnasium
 
 from envs.base import TaskFamily
+from envs.meta.agents.grid_world_multi_agent import GridWorldMultiAgent
 from envs.meta.agents.repeated_game import RepeatedGame
 from envs.meta.cyber.cyber_defence import CyberDefence
 from envs.meta.grid.dark_key_door import DarkKeyDoor
@@ -64,6 +65,7 @@ FAMILIES: dict[str, type[TaskFamily]] = {
     "CybORG": CybORG,
     "RepeatedGame": RepeatedGame,
     "Mixture": Mixture,
+    "GridWorldMultiAgent": GridWorldMultiAgent,
     "Gymnasium": GymnasiumFamily,
     "MetaWorld": MetaWorld,
 }

@@ -37,7 +37,7 @@ def clipped_actions(actions: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[
 
 
 def checked_choices(actions: NDArray[Any], slots: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """[n] choices out of 0..count-1.
+    """[n, ...] choices out of 0..count-1.
 
     Any other number is refused, because an index out of range would read another slot's numbers.
     """
@@ -45,7 +45,7 @@ def checked_choices(actions: NDArray[Any], slots: NDArray[np.int64], count: int)
     # The last comparison finds numbers that are not whole, which the conversion has cut.
     wrong = (choices < 0) | (choices >= count) | (choices != actions)
     if wrong.any():
-        bad = int(np.flatnonzero(wrong)[0])
+        bad = int(np.flatnonzero(wrong.reshape(len(slots), -1).any(axis=1))[0])
         action = np.asarray(actions[bad]).tolist()
         raise SlotError(int(slots[bad]), f"the action {action} is none of 0 to {count - 1}")
     return choices

@@ -51,6 +51,8 @@ _VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("Mixture", {"parts": {"a": {"family": "TreasureHunt", "weight": 3}, "b": {"family": "Wind"}}}),
     ("Mixture", {"parts": ["KeyToDoor", "TMazeNoise"], "show_part": False}),
     ("Mixture", {"parts": ["GridNavi", "KeyToDoor", "TMazePassive"]}),
+    ("GridWorldMultiAgent", {"mode": "ego", "agents": 3, "held_out": "idle"}),
+    ("GridWorldMultiAgent", {"death_on_sight": True, "obstacles": 3, "target_speed": 0.5, "together": True}),
     ("Gymnasium", {"task_by": "seed"}),
     ("MetaWorld", {"benchmark": "ML10", "reward_version": "v1", "end_on_success": True}),
 ]

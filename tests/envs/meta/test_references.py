@@ -29,7 +29,7 @@ def other_values(name: str, value: Any) -> Iterator[Any]:
         # A shorter episode always matters; a longer one does not where the game ends by itself.
         yield value - 1 if name == "max_episode_steps" else value + 1
     elif isinstance(value, float):
-        yield from (0.9 * value, 1.1 * value)
+        yield from (0.9 * value, 1.1 * value) if value else (0.5,)
     elif isinstance(value, list):
         yield value[:-1]
         if all(isinstance(one, float) for one in value):

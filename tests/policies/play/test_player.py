@@ -32,7 +32,11 @@ SLOTS = 3
 # How much an action may change with the number of slots.
 TOLERANCE = 1e-5
 # One family for each kind of actions; falls make trials of different lengths.
-FAMILIES = {"continuous": "PointRobot", "discrete": "GridNavi"}
+FAMILIES = {
+    "continuous": "PointRobot",
+    "discrete": "GridNavi",
+    "multi_discrete": "GridWorldMultiAgent",
+}
 
 
 def combinations() -> list[Any]:
@@ -44,7 +48,7 @@ def combinations() -> list[Any]:
             if any(kind.problems(kind.Config(name=algorithm), config)):
                 continue
             for memory in MEMORIES if arch is not Arch.Markov else ["GRU"]:
-                families = [FAMILIES[one.name] for one in kind.serves if one.name in FAMILIES]
+                families = [FAMILIES[one.name] for one in kind.serves]
                 found += [
                     pytest.param(algorithm, arch, memory, name, id=f"{algorithm}-{arch.name}-{memory}-{name}")
                     for name in families
