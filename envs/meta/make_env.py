@@ -91,19 +91,23 @@ def make_parallel_env(
     oracle: bool = False,
     *,
     num_envs: int | None = None,
+    horizon: int | None = None,
     **kwargs: Any,
 ) -> ParallelEnvManager:
     """A manager of `num_envs` slots (default: one per worker) in `num_workers` worker processes.
 
     With one worker the slots are stepped in this process, unless `name=` names another backend. kwargs are
     the options of the family, by their names in a config, and those of the backend (see `BackendConfig`).
+    `horizon` is another name of the option max_episode_steps (H), as in `make_env`.
     """
     if num_workers < 1:
         raise OptionError(f"make_parallel_env: num_workers={num_workers} must be at least 1.")
     # No option of a family has the name of an option of the backend, so kwargs can be split by name.
     settings = {name: value for name, value in kwargs.items() if name in _BACKEND_OPTIONS}
     options = {name: value for name, value in kwargs.items() if name not in _BACKEND_OPTIONS}
-    family = _family_of(env_id, episodes_per_task, oracle, options, also=("num_envs", *_BACKEND_OPTIONS))
+    options = with_horizon(options, horizon)
+    also = ("num_envs", "horizon", *_BACKEND_OPTIONS)
+    family = _family_of(env_id, episodes_per_task, oracle, options, also=also)
     return ParallelEnvManager(
         family,
         num_workers if num_envs is None else num_envs,

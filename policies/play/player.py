@@ -144,6 +144,16 @@ class Player:
         return self._rows.horizon
 
     @property
+    def env_options(self) -> dict[str, Any]:
+        """The environment that it was trained in, as arguments of `make_env(name, **player.env_options)`.
+
+        Trials have the player's k and H. Without these options the family's defaults are another environment.
+        """
+        trial = {"family", "max_rollouts_per_task", "max_episode_steps"}
+        options = {name: value for name, value in self.record.config["env"].items() if name not in trial}
+        return options | {"episodes_per_task": self.episodes_per_trial, "horizon": self.max_episode_steps}
+
+    @property
     def episode(self) -> NDArray[np.int64]:
         """[N] the episode of its trial that each slot is in, from 0."""
         return self._rows.episode.copy()

@@ -12,8 +12,9 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from envs.base import map_obs
-from envs.meta.make_env import make_env
+from envs.meta.make_env import make_env, make_parallel_env
 from envs.meta.third_party.gymnasium_family import GymnasiumFamily
+from envs.meta.toy.point_robot import PointStart
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.agents import AGENT_ARCHS
 from policies.agents.base import Arch
@@ -284,6 +285,37 @@ def test_a_trial_of_make_env_is_played_with_its_flags(tmp_path: Path) -> None:
         states.append(player.state["hidden"])
         env.close()
     np.testing.assert_array_equal(*states)
+
+
+@pytest.mark.parametrize(
+    ("family", "env"),
+    [
+        ("PointRobot", {"radius": 0.45, "start": PointStart.fixed, "oracle": True}),
+        ("GridNavi", {"size": 7, "max_rollouts_per_task": 3}),
+    ],
+)
+def test_the_options_of_a_player_make_the_environment_of_its_training(
+    family: str, env: dict[str, Any], tmp_path: Path
+) -> None:
+    """All of them, as an agent of the demo returns nothing in the environment of the family's defaults."""
+    config = tiny_config(family, env=env).env
+    player = load_agent(agent_file(tmp_path, family, env=env), n=2)
+    with make_parallel_env(family, num_workers=1, num_envs=2, **player.env_options) as manager:
+        assert manager.family.config == config
+        rows = manager.reset()
+        while manager.running.any():
+            info = {"task": rows.task}
+            rows = manager.step(player.act(rows.obs, rows.reward, rows.ended, info))
+    # One environment, alone and by Gymnasium's own maker, takes the same options.
+    for made in (
+        make_env(family, **player.env_options),
+        gymnasium.make(f"Retrial/{family}-v1", **player.env_options),
+    ):
+        assert made.unwrapped.get_wrapper_attr("_manager").family.config == config
+        made.close()
+    # Other lengths of a trial are those that the player was loaded for.
+    longer = load_agent(tmp_path / "agent.pt", episodes=5, horizon=9).env_options
+    assert (longer["episodes_per_task"], longer["horizon"]) == (5, 9)
 
 
 def test_an_agent_that_is_shown_its_task_finds_it_in_the_info(tmp_path: Path) -> None:
