@@ -6,17 +6,20 @@ import json
 import logging
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from envs.base import EnvSpec
 from policies.evaluation.levels import EvaluatedRun, levels_of
-from policies.evaluation.table import Levels, evaluation_table, runs_table
+from policies.evaluation.table import Levels, RunRow, evaluation_table, runs_table
 from policies.evaluation.training import Difference
 from policies.run.progress import Counters
 from utils.disk.own_files import replace_file
+from utils.options import OptionError
+from utils.report.folders import find_runs
+from utils.report.settings import ALIKE, group_runs
 
 # The file of a run folder that holds what `evaluate=` found last.
 EVALUATION = "evaluation.json"
@@ -108,13 +111,32 @@ def side_by_side(outcomes: Mapping[Path, Outcome]) -> str:
         return "No run could be evaluated."
     above = os.path.commonpath([folder.parent for folder in outcomes])
     names = {folder: os.path.relpath(folder, above) for folder in outcomes}
-    table = runs_table((names[folder], one.moment, one.metrics) for folder, one in outcomes.items())
+    settings = _settings_of(outcomes)
+    table = runs_table(
+        [
+            RunRow(f"{names[folder]} {settings.get(folder, '')}", one.moment, one.metrics, one.levels)
+            for folder, one in outcomes.items()
+        ]
+    )
     notes = [
         f"{names[folder]} {NOT_AS_TRAINED}: {one.differences()}"
         for folder, one in outcomes.items()
         if one.differs
     ]
     return "\n".join([table, *notes])
+
+
+def _settings_of(folders: Iterable[Path]) -> dict[Path, str]:
+    """What tells runs apart, as in a report: `agent=Markov seed=1`; a run that repeats another has none."""
+    try:
+        settings, _ = group_runs(find_runs(folders).runs)
+    except OptionError:  # what a report cannot read was evaluated nonetheless
+        return {}
+    return {
+        run.folder: f"{setting.label} seed={run.seed}".removeprefix(f"{ALIKE} ")
+        for setting in settings
+        for run in setting.runs
+    }
 
 
 def _json_of(value: Any) -> Any:

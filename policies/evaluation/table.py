@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +45,13 @@ class Levels:
             found = {ORACLE: self.recorded.oracle, RANDOM: self.recorded.random}
             return {policy: score for policy, score in found.items() if score is not None}
         # An oracle needs no trial to adapt, so its episodes differ by chance alone.
-        return {f"{policy}, measured": fmean(of) for policy, of in self.measured.get(name, {}).items()}
+        return {policy: fmean(returns) for policy, returns in self.curves(name, 1).items()}
+
+    def curves(self, name: str, episodes: int) -> dict[str, Sequence[float]]:
+        """[k] the returns of every episode of a list, by policy."""
+        if self.recorded is not None:
+            return {policy: [level] * episodes for policy, level in self.of_list(name).items()}
+        return {f"{policy}, measured": of for policy, of in self.measured.get(name, {}).items()}
 
 
 def curves_of(metrics: Mapping[str, Any]) -> dict[str, list[float]]:
@@ -104,25 +111,55 @@ def evaluation_table(metrics: Mapping[str, Any], spec: EnvSpec, levels: Levels) 
     return "\n".join(lines)
 
 
-def runs_table(rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> str:
-    """One line for each list of several runs, given as (run, checkpoint, metrics).
+class RunRow(NamedTuple):
+    """What the table of several runs shows of one: its name, its checkpoint, its numbers."""
+
+    run: str
+    checkpoint: str
+    metrics: Mapping[str, Any]
+    levels: Levels
+
+
+def runs_table(rows: Sequence[RunRow]) -> str:
+    """One line for each list of several runs, and of what they are compared with.
 
     It has the interquartile mean over tasks in the first and in the last episode, and the means by episode.
     """
-    lines: list[str] = []
-    header = (
-        f"{'run':<16} {'checkpoint':<16} {'list':<18} "
-        f"{'IQM of episode 1':<26} {'IQM of the last one':<26} mean by episode"
+    lines = [["run", "checkpoint", "list", "IQM of episode 1", "IQM of the last one", "mean by episode"]]
+    for row in rows:
+        for name, curve in curves_of(row.metrics).items():
+            intervals = [str(_interval_of(column)) for column in task_returns(row.metrics, name).T]
+            lines.append([row.run, row.checkpoint, name, intervals[0], intervals[-1], _means(curve)])
+    for (name, policy), curve in _shared_levels(rows).items():
+        lines.append([policy, "", name, "", "", _means(curve)])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
     )
-    for run, checkpoint, metrics in rows:
-        for name, curve in curves_of(metrics).items():
-            # Of a part there are the means alone.
-            intervals = list(map(_interval_of, task_returns(metrics, name).T)) or [Interval(math.nan)]
-            means = " ".join(f"{curve[column]:.2f}" for column in shown_episodes(len(curve)))
-            lines.append(
-                f"{run:<16} {checkpoint:<16} {name:<18} {intervals[0]!s:<26} {intervals[-1]!s:<26} {means}"
-            )
-    return "\n".join([header, *lines])
+
+
+def _means(curve: Sequence[float]) -> str:
+    return " ".join(f"{curve[column]:.2f}" for column in shown_episodes(len(curve)))
+
+
+def _shared_levels(rows: Sequence[RunRow]) -> dict[tuple[str, str], list[float]]:
+    """{(list, policy): [k]} of policies that are known for all runs with that list: the mean over them.
+
+    Measured on the tasks of each run they differ by its seed.
+    """
+    found: dict[tuple[str, str], list[Sequence[float]]] = {}
+    counts: Counter[str] = Counter()
+    for row in rows:
+        for name, curve in curves_of(row.metrics).items():
+            counts[name] += 1
+            for policy, level in row.levels.curves(name.removesuffix(STOCHASTIC), len(curve)).items():
+                found.setdefault((name, policy), []).append(level)
+    return {
+        (name, policy): [fmean(values) for values in zip(*levels, strict=False)]
+        for (name, policy), levels in found.items()
+        if len(levels) == counts[name]
+    }
 
 
 def shown_episodes(episodes: int) -> list[int]:

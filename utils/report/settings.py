@@ -26,6 +26,8 @@ UNLEARNED = (
 )
 # Options that choose a class, the first words in which people tell runs apart.
 _CHOICES = ("algorithm.name", "agent.arch", "memory.name")
+# The name of the only setting of an environment.
+ALIKE = "all runs"
 # An option that a setting does not have: PPO has no temperature.
 ABSENT = "-"
 
@@ -144,7 +146,7 @@ def _named(groups: Sequence[tuple[RunFolder, ...]]) -> list[RunSetting]:
 
 def _label(learned: dict[str, Any], names: Sequence[str]) -> str:
     parts = [f"{_short(name)}={option_text(learned[name])}" for name in names if name in learned]
-    return " ".join(parts) or "all runs"
+    return " ".join(parts) or ALIKE
 
 
 def _short(name: str) -> str:

@@ -13,6 +13,7 @@ from envs.meta.make_env import make_family
 from policies.evaluation.outcome import Outcome, side_by_side
 from policies.evaluation.table import Levels
 from policies.run.progress import Counters
+from tests.utils.report.made_runs import make_run
 
 MEASURED = {"train": {"random": [0.25, 0.5]}}
 NARROW = {"env.circle_radius": {"here": 0.5, "in_training": 1.0}}
@@ -62,5 +63,15 @@ def test_the_table_says_which_checkpoint_and_what_differs_from_training() -> Non
 def test_runs_are_told_apart_by_what_their_folders_do_not_share(tmp_path: Path) -> None:
     table = side_by_side({tmp_path / "a" / "0": outcome(NARROW), tmp_path / "b" / "0": outcome()})
     lines = table.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == ["a/0", "b/0", "a/0"]
+    assert [line.split()[0] for line in lines[1:]] == ["a/0", "b/0", "random,", "a/0"]
     assert lines[-1] == "a/0 not as in training: env.circle_radius=0.5 (1.0 in training)"
+
+
+def test_runs_on_disk_have_the_names_of_their_settings_beside_their_folders(tmp_path: Path) -> None:
+    for folder, algorithm, seed in (("0", "SAC", 3), ("1", "TD3", 3), ("2", "TD3", 4)):
+        make_run(tmp_path / folder, [[[1.0, 2.0]]], seed=seed, algorithm__name=algorithm)
+    table = side_by_side({tmp_path / folder: outcome() for folder in "012"})
+    names = [line.split("  ")[0] for line in table.splitlines()[1:4]]
+    assert names == ["0 algorithm=SAC seed=3", "1 algorithm=TD3 seed=3", "2 algorithm=TD3 seed=4"]
+    alone = side_by_side({tmp_path / folder: outcome() for folder in "12"}).splitlines()
+    assert alone[1].startswith("1 seed=3  ") and alone[2].startswith("2 seed=4  ")

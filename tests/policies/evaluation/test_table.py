@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from envs.meta.make_env import make_family
-from policies.evaluation.table import Levels, curves_of, evaluation_table, runs_table, shown_episodes
+from policies.evaluation.table import Levels, RunRow, curves_of, evaluation_table, runs_table, shown_episodes
 from utils.statistics import iqm_interval
 
 POINT_ROBOT = make_family("PointRobot").spec
@@ -82,9 +82,23 @@ def test_of_many_episodes_some_have_a_column(episodes: int, shown: list[int]) ->
 
 def test_several_runs_have_a_row_for_each_of_their_lists() -> None:
     both = metrics_of(RETURNS, "train") | metrics_of(RETURNS)
-    lines = runs_table(
-        [("0", "last, 100", both), ("1", "best, 50", metrics_of(RETURNS[:1], "far"))]
-    ).splitlines()
+    rows = [
+        RunRow("0", "last, 100", both, Levels()),
+        RunRow("1", "best, 50", metrics_of(RETURNS[:1], "far"), Levels()),
+    ]
+    lines = runs_table(rows).splitlines()
     assert [line.split()[0] for line in lines] == ["run", "0", "0", "1"]
     assert str(iqm_interval([row[1] for row in RETURNS])) in lines[1]
     assert lines[3].split() == ["1", "best,", "50", "far", "0", "4", "0.00", "4.00"]
+
+
+def test_several_runs_are_compared_with_levels_that_all_of_a_list_have() -> None:
+    """Recorded with the family, or the mean of what each seed has measured on its own tasks."""
+    one = Levels(measured={"held_out": {"oracle": [5.0, 6.0], "random": [0.0, 1.0]}})
+    other = Levels(measured={"held_out": {"oracle": [7.0, 7.0]}})
+    rows = [RunRow(name, "last, 9", metrics_of(RETURNS), of) for name, of in (("0", one), ("1", other))]
+    *_, last = runs_table(rows).splitlines()
+    assert last.split() == ["oracle,", "measured", "held_out", "6.00", "6.50"]
+    assert "random" not in runs_table(rows), "known for one of the two"
+    recorded = [row._replace(levels=Levels(POINT_ROBOT.reference)) for row in rows]
+    assert [line.split()[-1] for line in runs_table(recorded).splitlines()[-2:]] == ["51.80", "1.20"]
