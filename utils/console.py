@@ -47,6 +47,7 @@ class Progress:
     return_by_episode: list[float] = field(default_factory=list)  # the same trials, episodes 1..k
     # Of the newest evaluation: name -> return of episodes 1..k.
     evaluation: dict[str, list[float]] = field(default_factory=dict)
+    tasks: str = ""  # which tasks the last wave has played
     memory_parent: int = 0  # bytes
     memory_workers: int = 0
 
@@ -171,6 +172,7 @@ class Console:
             f"left {clock(self.seconds_left(progress))}",
         ]
         if with_evaluation:
+            parts.append(f"tasks {progress.tasks}" if progress.tasks else "")
             parts += [f"{name} by episode {_numbers(values)}" for name, values in progress.evaluation.items()]
         return " | ".join(part for part in parts if part)
 
@@ -202,6 +204,8 @@ class Console:
             )
         episodes = f"{progress.episodes:,} episodes of {_number(progress.mean_length)} steps"
         facts.add_row("done", f"{progress.trials:,} trials   {episodes}   {progress.updates:,} updates")
+        if progress.tasks:
+            facts.add_row("tasks", progress.tasks)
         memory = _bytes(progress.memory_parent)
         if progress.memory_workers:
             memory += f" + workers {_bytes(progress.memory_workers)}"

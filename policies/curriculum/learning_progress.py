@@ -26,7 +26,7 @@ class LearningProgressConfig(CurriculumConfig):
     )
     fast: float = option(0.1, "the weight of a new trial in the fast running mean", above=0, high=1)
     slow: float = option(0.02, "the weight of a new trial in the slow running mean", above=0, high=1)
-    explore: float = option(0.3, "the part of the trials that play any group, each as likely", low=0, high=1)
+    explore: float = option(0.1, "the part of the trials that play any group, each as likely", low=0, high=1)
 
 
 class LearningProgress(Curriculum):

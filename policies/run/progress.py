@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -18,6 +19,8 @@ from policies.curriculum.base import Curriculum
 RECENT = 100
 # So many groups of tasks have a metric each, beside the list of all.
 FEW_GROUPS = 20
+# So many groups of tasks are named on the display.
+MOST_GROUPS = 4
 
 
 class Stage(StrEnum):
@@ -91,6 +94,8 @@ class RunProgress:
     counters: Counters
     # Which task the next trial plays.
     curriculum: Curriculum
+    # Which tasks the last wave has played, in a few words.
+    played: str = ""
     # The losses of the updates since the last line of metrics, summed, on the device.
     loss_sums: dict[str, Tensor] = field(default_factory=dict)
     # The state of the agent that plays the present wave, where updates go on beside it
@@ -129,3 +134,18 @@ def tasks_played(curriculum: Curriculum, tasks: NDArray[np.float64]) -> dict[str
             for name, count in zip(names, counts.tolist(), strict=True)
         }
     return line | {f"curriculum/{name}": value for name, value in curriculum.metrics().items()}
+
+
+def played_text(line: Mapping[str, Any]) -> str:
+    """What a line of metrics tells of the tasks of its wave, in a few words; maybe nothing."""
+    share = "curriculum/share/"
+    shares = {name.removeprefix(share): part for name, part in line.items() if name.startswith(share)}
+    most = sorted(shares, key=lambda name: -shares[name])[:MOST_GROUPS]
+    words = [f"{name} {shares[name]:.0%}" for name in most]
+    if len(shares) > len(most):
+        words.append("...")
+    if (stage := line.get("curriculum/stage")) is not None:
+        words.insert(0, f"stage {stage:g}:")
+    if not shares and (count := line.get("curriculum/effective_tasks")) is not None:
+        words.append(f"about {count:.0f} again")
+    return " ".join(words)

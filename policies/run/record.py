@@ -36,6 +36,7 @@ from utils.logger import METRICS, STEP_KEY, Logger, read_metrics
 from utils.machine import describe, resident_bytes
 from utils.report.adaptation import draw_adaptation
 from utils.report.settings import UNLEARNED
+from utils.report.tasks_played import draw_tasks_played
 from utils.run_lock import RunLock
 from utils.stopwatch import Stopwatch
 from utils.wandb_run import WandbRun
@@ -190,6 +191,7 @@ class RunRecord:
             mean_return_100=mean_return,
             return_by_episode=counters.mean_return_by_episode,
             evaluation=self._evaluation,
+            tasks=self._progress.played,
             memory_parent=resident_bytes([os.getpid()]),
             memory_workers=resident_bytes(self._environments.worker_pids),
             phase=counters.stage.replace("_", " "),
@@ -284,6 +286,9 @@ class RunRecord:
         lines: list[str] = []
         if draw_curves(self._context, folder, levels):
             lines.append(f"picture      {folder / PICTURE}")
+        title = f"{self._context.family.spec.name}: curriculum={self._config.curriculum.name}"
+        if tasks := draw_tasks_played(folder, self._progress.curriculum.groups, title):
+            lines.append(f"curriculum   {tasks}")
         lines += [f"metrics      {folder / METRICS}", f"checkpoints  {folder / 'checkpoints'}"]
         if self._wandb is not None and self._wandb.place:
             lines.append(f"W&B          {self._wandb.place}")

@@ -12,7 +12,7 @@ from policies.collection.wave import WaveInterrupted, WaveResult
 from policies.run.config import Overlap
 from policies.run.context import LearningParts, RunContext
 from policies.run.overlap import OverlappedCollector
-from policies.run.progress import RunProgress, Stage, by_episode, by_part, tasks_played
+from policies.run.progress import RunProgress, Stage, by_episode, by_part, played_text, tasks_played
 from policies.run.sizes import pool_trials
 from policies.run.updates import Updater
 from utils.stopwatch import Stopwatch
@@ -106,6 +106,7 @@ class TrainingLoop:
         counters.iteration += 1
         self._add_to_line("train", result)
         counters.record |= tasks_played(self._progress.curriculum, result.tasks)
+        self._progress.played = played_text(counters.record)
         self._earn_updates(result.env_steps)
         if self._overlapped is None:
             return

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 
 from policies.collection.wave import WaveResult
-from policies.run.progress import RECENT, Counters, by_episode
+from policies.run.progress import RECENT, Counters, by_episode, played_text
 
 
 def wave(n: int, value: float) -> WaveResult:
@@ -44,3 +44,13 @@ def test_episodes_are_named_from_one() -> None:
         "x/return_episode_1": 1.0,
         "x/return_episode_2": 2.0,
     }
+
+
+def test_the_tasks_of_a_wave_are_told_in_a_few_words() -> None:
+    assert played_text({"train/trial_steps": 3.0}) == ""
+    shares = {f"curriculum/share/{name}": part for name, part in (("easy", 0.25), ("hard", 0.75))}
+    assert played_text(shares) == "hard 75% easy 25%"
+    assert played_text({**shares, "curriculum/stage": 2}) == "stage 2: hard 75% easy 25%"
+    assert played_text({"curriculum/effective_tasks": 12.3}) == "about 12 again"
+    many = {f"curriculum/share/level_{number}": number / 15 for number in range(1, 6)}
+    assert played_text(many) == "level_5 33% level_4 27% level_3 20% level_2 13% ..."
