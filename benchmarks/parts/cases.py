@@ -13,7 +13,7 @@ from benchmarks.parts.defence.plain_defence import PlainDefence
 from benchmarks.parts.families import Cheetah, Toy, ToyConfig, ToyEnv
 from envs.base import TaskFamily
 from envs.meta.locomotion.mujoco_shard import hush_mujoco
-from envs.meta.make_env import make_family
+from envs.meta.make_env import make_env, make_family
 from envs.meta.third_party.gymnasium_family import GymnasiumFamily
 
 EPISODES, HORIZON = 2, 200
@@ -107,6 +107,16 @@ def toy_env(cpu_s: float = 0.0, wait_s: float = 0.0) -> gymnasium.Env[Any, Any]:
     return gymnasium.wrappers.TimeLimit(ToyEnv(cpu_s, wait_s), HORIZON)
 
 
+def grid_world_family() -> TaskFamily:
+    """Two agents on the grid, as one."""
+    return make_family("GridWorldMultiAgent", max_episode_steps=HORIZON)
+
+
+def grid_world_env() -> gymnasium.Env[Any, Any]:
+    """The same as one Gymnasium environment."""
+    return make_env("GridWorldMultiAgent", max_episode_steps=HORIZON)
+
+
 CASES = {
     case.name: case
     for case in (
@@ -161,6 +171,13 @@ CASES = {
             partial(defence_env, DEFENCE_CPU_S),
             {ENV_ONLY: (20, 50, 200)},
             takes_first=True,
+        ),
+        Case(
+            "grid_world_multi",
+            "GridWorldMultiAgent, two agents as one; an env step is a cycle",
+            grid_world_family,
+            grid_world_env,
+            {ENV_ONLY: (8, 256)},
         ),
     )
 }
