@@ -13,6 +13,7 @@ rewards and the same ends. Nothing but the package pettingzoo is needed.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -126,7 +127,7 @@ class GridGame:
         if render_mode == "ansi":
             return self.text()
         if render_mode == "human":
-            print(self.text())  # noqa: T201 - it needs no screen
+            sys.stdout.write(self.text())  # it needs no screen
         return None
 
 
