@@ -27,10 +27,10 @@ from utils.options import option
 
 @dataclass
 class PrioritisedConfig(CurriculumConfig):
-    """Options of prioritised; the defaults are the published ones."""
+    """Options of prioritised; published as beta=0.1, which is for scores that change after each trial."""
 
     name: str = "prioritised"
-    beta: float = option(0.1, "temperature of the ranks of scores: smaller plays high scores more", above=0)
+    beta: float = option(1.0, "temperature of the ranks of scores: smaller plays high scores more", above=0)
     rho: float = option(0.1, "the part of the replays that is drawn by staleness", low=0, high=1)
 
 

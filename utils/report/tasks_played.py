@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from utils.disk.own_files import replacing
 from utils.logger import METRICS, STEP_KEY, read_metrics
 
-PICTURE = "curriculum.png"
+PICTURE = "tasks_played.png"
 # The metric that counts the trials of each group of tasks in a wave.
 TRIALS = "curriculum/trials"
 # So many stretches of training stand side by side.
