@@ -1,6 +1,6 @@
-"""The config that a run folder records, read as plain values: nothing in it is followed, filled in or run.
+"""The typed config that a run folder records.
 
-A run folder may come from somebody else, and it may have been edited by hand.
+The folder may come from somebody else, and it may have been edited by hand.
 """
 
 from __future__ import annotations
@@ -8,24 +8,20 @@ from __future__ import annotations
 import copy
 import difflib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from configs.schema import NAME_FIELDS, root, schemas
 from configs.values import option_names, shown
-from policies.run.config import CHECKPOINTS, FORMAT, PERMISSIONS, RECORD
+from policies.run.config import CHECKPOINTS, RECORD, read_record
 from utils.checkpoint import newest_facts
 from utils.disk.own_files import check_run_folder
 from utils.options import OptionError
 
-# Of a record that is larger nothing is read: every config that Retrial writes has a few thousand bytes.
-MOST_BYTES = 1_000_000
-MOST_BRACKETS = 50
 # The folder in which Hydra records what it composed, for itself.
 HYDRAS = ".hydra"
 
@@ -36,25 +32,17 @@ def recorded(run_dir: Path, mode: str, *, allow_links: bool = False) -> DictConf
     record = run_dir / RECORD
     if run_dir.name == HYDRAS or not record.is_file():
         raise OptionError(f"{mode}={run_dir} is not a run folder: {_why_not(run_dir)}")
+    values = read_record(record)
+    # Before there were curricula every run had this one.
+    values.setdefault("curriculum", {NAME_FIELDS["curriculum"]: "uniform"})
     try:
-        values = _plain_values(record)
-        # Before there were curricula every run had this one.
-        values.setdefault("curriculum", {NAME_FIELDS["curriculum"]: "uniform"})
-        if set(NAME_FIELDS) <= set(values):  # otherwise it is no record at all, which is refused below
-            _check_format(record, values.pop("format", None))
-        # What was permitted once, or by somebody else, is not permitted now.
-        for name in PERMISSIONS:
-            values.pop(name, None)
-
         # The names in the record choose the classes of its sections; merging checks each option and its type.
         chosen = {
             group: copy.deepcopy(schemas()[group][values[group][field]])
             for group, field in NAME_FIELDS.items()
         }
         typed = OmegaConf.merge(OmegaConf.structured(root(**chosen)), values)
-    except OptionError:
-        raise
-    except (OmegaConfBaseException, yaml.YAMLError, OSError, LookupError, TypeError, ValueError) as error:
+    except (OmegaConfBaseException, LookupError, TypeError, ValueError) as error:
         first = str(error).strip().partition("\n")[0]
         if key := getattr(error, "full_key", None):
             first = f"{key}: {first}"
@@ -63,51 +51,6 @@ def recorded(run_dir: Path, mode: str, *, allow_links: bool = False) -> DictConf
         ) from error
     assert isinstance(typed, DictConfig)
     return typed
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """Reads what `yaml.safe_dump` writes of plain values, without aliases: a few can stand for millions."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("it has an alias (*name), which no record has")
-        return super().compose_node(parent, index)
-
-    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803 - yaml's name
-        if self.flow_level > MOST_BRACKETS:
-            raise yaml.YAMLError("its brackets are too deep")
-        super().fetch_flow_collection_start(TokenClass)
-
-
-def _plain_values(record: Path) -> dict[str, Any]:
-    """The values in a record, none of which stands for another one or for something outside."""
-    if record.stat().st_size > MOST_BYTES:
-        raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
-    loader = _PlainLoader(record.read_bytes())
-    try:
-        values = loader.get_single_data()
-    except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
-    finally:
-        loader.dispose()
-    if not isinstance(values, dict):
-        raise TypeError("it holds no options")
-    for name, text in _texts(values):
-        if "${" in text:
-            raise ValueError(f"{name} is {text!r}: a record is not filled in, so write the value itself")
-    return values
-
-
-def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """(name, text) of each text in nested values, names of options too."""
-    if isinstance(value, str):
-        yield name, value
-    parts: Any = value.items() if isinstance(value, dict) else ()
-    if isinstance(value, list):
-        parts = enumerate(value)
-    for key, part in parts:
-        yield f"{name}.{key}".lstrip("."), str(key)
-        yield from _texts(part, f"{name}.{key}".lstrip("."))
 
 
 def check_unchanged(run_dir: Path, record: DictConfig, may_change: Sequence[str]) -> None:
@@ -142,16 +85,6 @@ _NOWHERE = object()
 def is_among(name: str, entries: Sequence[str]) -> bool:
     """Whether an option is one of these, or in one of these sections, which have a dot at their end."""
     return any(name == entry or (entry.endswith(".") and name.startswith(entry)) for entry in entries)
-
-
-def _check_format(record: Path, number: object) -> None:
-    """Refuse a run folder of another format: its names mean something else, or are not known."""
-    if number is None:
-        raise OptionError(
-            f"{record} was written by an older version of Retrial: the last commit that reads it is b8605dc."
-        )
-    if number != FORMAT:
-        raise OptionError(f"{record} has format {number}, and this version of Retrial reads format {FORMAT}.")
 
 
 def _why_not(run_dir: Path) -> str:

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
-
 from envs.base import TaskFamily
 from envs.meta.make_env import make_family
 from policies.evaluation.lists import TaskLists, read_tasks
-from policies.run.config import RECORD, Config, plain
+from policies.run.config import RECORD, Config, plain, read_record
 
 # What an option is here and what it was in training.
 Difference = dict[str, Any]
@@ -28,7 +26,7 @@ class RecordedTraining:
         """Those of a folder; None where it records no run, so there is nothing to differ from."""
         if run_dir is None or not (run_dir / RECORD).is_file():
             return None
-        return cls(yaml.safe_load((run_dir / RECORD).read_text(encoding="utf-8")))
+        return cls(read_record(run_dir / RECORD))
 
     def differences(self, config: Config) -> dict[str, Difference]:
         """The options of the environment that `config` changes, and the episodes of a trial."""

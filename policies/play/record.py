@@ -9,7 +9,6 @@ from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 import torch
-import yaml
 from gymnasium import spaces
 from torch import Tensor
 
@@ -20,9 +19,9 @@ from policies.agents.agent import Agent
 from policies.agents.base import AgentConfig, AgentSpec
 from policies.algorithms import ALGORITHMS
 from policies.memory import MEMORIES
-from policies.run.config import CHECKPOINTS, FORMAT, RECORD, Config, plain
+from policies.run.config import CHECKPOINTS, RECORD, Config, plain, read_record
 from utils.checkpoint import CheckpointStore
-from utils.disk.own_files import replacing
+from utils.disk.own_files import check_run_folder, replacing
 from utils.options import OptionError, from_keywords
 
 # The number of the names in an agent's file: other numbers are not read.
@@ -62,7 +61,11 @@ class AgentRecord:
 
     @classmethod
     def _of_run(cls, run_dir: Path) -> AgentRecord:
-        config = _recorded(run_dir / RECORD)
+        # Nothing is written, and the segments of the replay, which may be a link, are not opened.
+        check_run_folder(run_dir, allow_links=True)
+        if not (run_dir / RECORD).is_file():
+            raise OptionError(f"{run_dir} is not the folder of a run: it has no {RECORD}.")
+        config = read_record(run_dir / RECORD)
         checkpoint = CheckpointStore(run_dir / CHECKPOINTS).latest(with_segments=False)
         if checkpoint is None:
             raise OptionError(f"{run_dir} has no checkpoint yet, so there is no agent to load.")
@@ -161,22 +164,6 @@ def typed(kind: type[T], owner: str, values: Mapping[str, Any]) -> T:
             nested: Any = hints[item.name]
             converted[item.name] = typed(nested, f"{owner}.{item.name}", values[item.name])
     return from_keywords(kind, owner, converted)
-
-
-def _recorded(record: Path) -> dict[str, Any]:
-    """The plain config of a run's folder."""
-    if not record.is_file():
-        raise OptionError(f"{record.parent} is not the folder of a run: it has no {RECORD}.")
-    try:
-        config: Any = yaml.safe_load(record.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise OptionError(f"{record} cannot be read as the config of a run.") from error
-    if not isinstance(config, dict):
-        raise OptionError(f"{record} cannot be read as the config of a run: it is no list of names.")
-    number = config.pop("format", None)
-    if number != FORMAT:
-        raise OptionError(f"{record} has format {number}, and this version of Retrial reads format {FORMAT}.")
-    return config
 
 
 def _acting(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -16,7 +17,8 @@ from policies.algorithms.base import AlgorithmConfig
 from policies.curriculum.base import CurriculumConfig
 from policies.memory.base import MemoryConfig
 from utils.disk.own_files import replace_file
-from utils.options import OnlyIf, option
+from utils.disk.plain_yaml import read_plain_yaml
+from utils.options import OnlyIf, OptionError, option
 from utils.wandb_run import WandbConfig
 
 # The number of the names and files in a run folder, written into its config: other numbers are not read.
@@ -246,3 +248,43 @@ def save(config: Config, run_dir: Path) -> None:
     for name in PERMISSIONS:
         del settings[name]
     replace_file(run_dir / RECORD, yaml.safe_dump(settings, sort_keys=False).encode())
+
+
+def read_record(record: Path) -> dict[str, Any]:
+    """The options that a run's folder records, as the types of YAML, without what only one command permitted.
+
+    The record may come from somebody else: what stands in it is neither filled in nor run.
+    """
+    try:
+        values = read_plain_yaml(record)
+        if not isinstance(values, dict):
+            raise ValueError("it holds no options")
+        number = values.pop("format", None)
+        if number is None and "algorithm" not in values:
+            raise ValueError("it has no format")
+        for name, text in _texts(values):
+            if "${" in text:
+                raise ValueError(f"{name} is {text!r}: a record is not filled in, so write the value itself")
+    except ValueError as error:
+        raise OptionError(f"{record} cannot be read as the config of a run: {error}.") from error
+    if number is None:
+        raise OptionError(
+            f"{record} was written by an older version of Retrial: the last commit that reads it is b8605dc."
+        )
+    if number != FORMAT:  # its names mean something else, or are not known
+        raise OptionError(f"{record} has format {number}, and this version of Retrial reads format {FORMAT}.")
+    for name in PERMISSIONS:
+        values.pop(name, None)
+    return values
+
+
+def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """(name, text) of each text in nested values, names of options too."""
+    if isinstance(value, str):
+        yield name, value
+    parts: Any = value.items() if isinstance(value, dict) else ()
+    if isinstance(value, list):
+        parts = enumerate(value)
+    for key, part in parts:
+        yield f"{name}.{key}".lstrip("."), str(key)
+        yield from _texts(part, f"{name}.{key}".lstrip("."))

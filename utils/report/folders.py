@@ -16,17 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from utils.disk.own_files import read_object
+from utils.disk.plain_yaml import read_plain_yaml
 from utils.options import OptionError
 
 # What a run folder consists of is decided in policies/run/config.py; a test compares these with it.
 _RECORD, _FORMAT = "config.yaml", 2
 _METRICS, _TRACEBACK, _USED = "metrics.jsonl", "error.log", "used.json"
-# No config is nearly as large: a record beyond these was not written by a run.
-_MAX_BYTES, _MAX_VALUES = 1_000_000, 10_000
 # Folders that hold no runs, though another program may keep a config.yaml of its own in them.
 _OTHERS = {"wandb", "checkpoints", "report", "__pycache__"}
 # By preference: the list of test tasks. Evaluation on the training list answers another question.
@@ -143,11 +141,9 @@ def jobs_not_begun(place: Path) -> int:
     """
     record = place / "multirun.yaml"
     try:
-        if record.stat().st_size > _MAX_BYTES:
-            return 0
-        words = _safe_yaml(record.read_text(encoding="utf-8"))["hydra"]["overrides"]["task"]
+        words = read_plain_yaml(record)["hydra"]["overrides"]["task"]
         values = [word.partition("=")[2] for word in words]
-    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return 0  # no sweep, or not as Hydra records one
     if any("(" in value for value in values):
         return 0
@@ -188,12 +184,9 @@ def _settings(folder: Path) -> dict[str, Any]:
     if not record.is_file():
         raise _UnreadableError(f"it has no {_RECORD}: its run has not begun, or failed before it could")
     try:
-        if record.stat().st_size > _MAX_BYTES:
-            raise _UnreadableError(f"its {_RECORD} is larger than the config of any run")
-        values = _safe_yaml(record.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        first = str(error).strip().partition("\n")[0]
-        raise _UnreadableError(f"its {_RECORD} cannot be read: {first}") from error
+        values = read_plain_yaml(record)
+    except ValueError as error:
+        raise _UnreadableError(f"its {_RECORD} cannot be read: {error}") from error
     number = values.pop("format", None) if isinstance(values, dict) else None
     if number != _FORMAT:
         kind = "has no format that is known" if number is None else f"has format {number}"
@@ -205,42 +198,13 @@ def _settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
-def _safe_yaml(text: str) -> Any:
-    """Plain values only; libyaml reads a record four times as fast as Python does, where it is built in."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
-    try:
-        return loader.get_single_data()
-    finally:
-        loader.dispose()
-
-
-def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(dotted name, value) of a tree of options; the number of values is limited.
-
-    An alias of YAML may repeat what it names, and aliases of aliases grow without end.
-    """
-    left = [_MAX_VALUES]
-
-    def count(value: Any) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise _UnreadableError(f"its {_RECORD} holds more values than the config of any run")
-        if isinstance(value, (list, tuple)):
-            for part in value:
-                count(part)
-        elif isinstance(value, dict):
-            for part in value.values():
-                count(part)
-
-    def walk(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-        for key, value in section.items():
-            if isinstance(value, dict) and value:
-                yield from walk(value, f"{prefix}{key}.")
-            else:
-                count(value)
-                yield f"{prefix}{key}", value
-
-    return walk(values, "")
+def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted name, value) of a tree of options."""
+    for key, value in section.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _levels(record: Path) -> dict[str, float]:

@@ -15,7 +15,7 @@ from policies.agents.base import Arch, Conditioning, TaskInferenceConfig
 from policies.learner import Learner
 from policies.play import load_agent
 from policies.play.record import AgentRecord, _plain_space, _space_of, typed
-from policies.run.config import Config, plain
+from policies.run.config import CHECKPOINTS, RECORD, Config, plain, save
 from tests.policies.play.toy import agent_file
 from tests.runs import digest, tiny_config
 from utils.options import OptionError
@@ -115,10 +115,24 @@ def test_a_run_without_an_agent_is_one_sentence(tmp_path: Path) -> None:
         (yaml.safe_dump({"format": 1}), "has format 1"),
         ("- a\n- b\n", "cannot be read as the config"),
         ("{", "cannot be read as the config"),
+        ("format: 2\na: &a [x]\nb: [*a, *a]", "it has an alias"),
     ):
         (tmp_path / "config.yaml").write_text(text)
         with pytest.raises(OptionError, match=sentence):
             AgentRecord.load(tmp_path)
+
+
+def test_a_run_with_a_link_is_refused_but_for_the_segments_which_are_not_opened(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    (run_dir / CHECKPOINTS).mkdir(parents=True)
+    save(tiny_config(), run_dir)
+    (run_dir / CHECKPOINTS / "segments").symlink_to(tmp_path)
+    with pytest.raises(OptionError, match="no checkpoint yet"):
+        AgentRecord.load(run_dir)
+    (run_dir / RECORD).rename(tmp_path / RECORD)
+    (run_dir / RECORD).symlink_to(tmp_path / RECORD)
+    with pytest.raises(OptionError, match=rf"{RECORD} is a link"):
+        AgentRecord.load(run_dir)
 
 
 def test_parameters_of_another_agent_are_refused(tmp_path: Path) -> None:
