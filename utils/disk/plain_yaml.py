@@ -24,7 +24,11 @@ def read_plain_yaml(file: Path) -> Any:
         if len(content) > MOST_BYTES:
             raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
         _check_events(content)
-        return yaml.load(content, _Loader)
+        loader = _Loader(content)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
     except (OSError, yaml.YAMLError, OverflowError, ValueError) as error:
         words = getattr(error, "problem", None) or str(error)
         raise ValueError(words.strip().partition("\n")[0]) from error
