@@ -44,7 +44,7 @@ def parsed() -> argparse.Namespace:
         type=int,
         help="worker counts of the process rows; default: 2, one per core, 6",
     )
-    parser.add_argument("--rows", default="", help="only rows with this in their name")
+    parser.add_argument("--rows", nargs="+", default=[], help="only rows with one of these in their name")
     parser.add_argument("--seconds", type=float, default=3.0, help="of every row, in each repeat")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(

@@ -193,7 +193,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--episodes", type=int, default=1000, help="of every cell")
     parser.add_argument("--output", type=Path, help="save the numbers here, too")
     asked = parser.parse_args(arguments)
-    policies = {str(path): agent_of(path) for path in asked.runs} or SCRIPTED
+    policies = {path.name: agent_of(path) for path in asked.runs} or SCRIPTED
     played = RULES if asked.runs else dict.fromkeys(["newest rules"])
     found = [
         nine_cells(name, policy, rules, asked.episodes)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import statistics
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, Protocol
 
 import numpy as np
@@ -64,9 +64,10 @@ class Row:
     processes: int = 0
 
 
-def table_rows(table: Table, agent: Agent | None, replay: Replay | None, only: str) -> list[Row]:
-    """The rows of a table whose names have `only` in them. The peers come first, since they fork: later there
-    are threads.
+def table_rows(table: Table, agent: Agent | None, replay: Replay | None, only: Sequence[str]) -> list[Row]:
+    """The rows of a table whose names have one of `only` in them, or all.
+
+    The peers come first, since they fork: later there are threads.
     """
 
     def peer(make: Callable[[], Peer], count: int) -> Running:
@@ -79,10 +80,10 @@ def table_rows(table: Table, agent: Agent | None, replay: Replay | None, only: s
     for setting in settings_of(table):
         processes = setting.workers if setting.backend in ("process", "pipe") else 0
         rows.append(Row(setting.name, partial(Bench, table, setting, agent, replay), setting, processes))
-    return [row for row in rows if only.lower() in row.name.lower()]
+    return [row for row in rows if not only or any(part.lower() in row.name.lower() for part in only)]
 
 
-def expected_seconds(table: Table, seconds: float, repeats: int, only: str) -> float:
+def expected_seconds(table: Table, seconds: float, repeats: int, only: Sequence[str]) -> float:
     """About how long a table takes."""
     rows = table_rows(table, None, None, only)
     ours = sum(row.setting is not None for row in rows)
@@ -96,7 +97,7 @@ def expected_seconds(table: Table, seconds: float, repeats: int, only: str) -> f
 
 
 def measure_table(
-    table: Table, seconds: float, repeats: int, only: str, say: Callable[[str], None]
+    table: Table, seconds: float, repeats: int, only: Sequence[str], say: Callable[[str], None]
 ) -> dict[str, Any]:
     """Measure one table, as plain data; a row that fails is reported and stops no other row."""
     family = table.case.family()
@@ -140,6 +141,7 @@ def _take_turns(
 ) -> dict[str, Any]:
     """The rates and the limit."""
     rates: dict[str, list[float]] = {row.name: [] for row in rows}
+    own: dict[str, list[float]] = {row.name: [] for row in rows}
     env, shares, inference = list[float](), list[float](), list[float]()
     for turn in range(repeats):
         start = perf_counter()
@@ -155,7 +157,8 @@ def _take_turns(
         inference.append(acting)
         for row in rows:
             if row.name not in failed:
-                _guarded(row, failed, lambda row=row: _turn(running[row.name], rates[row.name], seconds))
+                turn_of = partial(_turn, running[row.name], rates[row.name], own[row.name], seconds)
+                _guarded(row, failed, turn_of)
         say(f"  {table.key}: turn {turn + 1} of {repeats} took {perf_counter() - start:.0f} s")
     step, act = statistics.median(env), statistics.median(inference)
     limit = available_cores() / (step + act)
@@ -174,13 +177,18 @@ def _take_turns(
         "env_steps_per_s": {
             name: statistics.median(values) for name, values in rates.items() if values and name not in failed
         },
+        "own_cpu_us": {name: 1e6 * statistics.median(values) for name, values in own.items() if values},
         "repeats": {name: values for name, values in rates.items() if values},
     }
 
 
-def _turn(running: Running, rates: list[float], seconds: float) -> None:
+def _turn(running: Running, rates: list[float], own: list[float], seconds: float) -> None:
+    """Note the env-steps per second, and the CPU seconds of this process for each of them."""
     running.run(WARM_UP_S)
-    rates.append(running.run(seconds))
+    clock, cpu = perf_counter(), process_time()
+    rate = running.run(seconds)
+    own.append((process_time() - cpu) / max(1.0, rate * (perf_counter() - clock)))
+    rates.append(rate)
 
 
 def _guarded(row: Row, failed: dict[str, str], call: Callable[[], object]) -> None:

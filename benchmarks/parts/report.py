@@ -34,12 +34,13 @@ def table_text(table: dict[str, Any]) -> str:
         table["title"],
         f"one env-step: {table['env_us']:.3g} us of the bare environment, "
         f"{table['inference_us']:.3g} us of inference; limit = {table['limit_is']}",
-        f"{'':{WIDTH}}{'env-steps/s':>12}{'of limit':>10}"
+        f"{'':{WIDTH}}{'env-steps/s':>12}{'of limit':>10}{'own CPU us':>12}"
         + "".join(f"{name:>11}" for name, rate in against.items() if rate),
     ]
     for name, rate in sorted(table["env_steps_per_s"].items(), key=lambda item: -item[1]):
         ratios = "".join(f"{rate / other:11.2f}" for other in against.values() if other)
-        lines.append(f"{name:{WIDTH}}{rate:12,.0f}{rate / table['limit']:10.2f}{ratios}")
+        own = table["own_cpu_us"][name]
+        lines.append(f"{name:{WIDTH}}{rate:12,.0f}{rate / table['limit']:10.2f}{own:12.3g}{ratios}")
     lines.append(f"{'limit':{WIDTH}}{table['limit']:12,.0f}")
     if table["share_of_cores"] < QUIET:
         lines.append(

@@ -5,11 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from benchmarks.learn import ROOT
 
 
-def test_a_row_is_measured_and_its_round_taken_apart() -> None:
-    command = ["--case", "toy", "--mode", "acting", "--slots", "2", "--rows", "serial", "--seconds", "0.05"]
+@pytest.mark.parametrize("case", ["toy", "cyber"])
+def test_a_row_is_measured_and_its_round_taken_apart(case: str) -> None:
+    command = ["--case", case, "--mode", "acting", "--slots", "2", "--seconds", "0.05"]
+    command += ["--rows", "Retrial serial", "batch-1"]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.collect", *command, "--repeats", "1"],
         cwd=ROOT,
@@ -22,3 +26,4 @@ def test_a_row_is_measured_and_its_round_taken_apart() -> None:
     assert "Traceback" not in done.stdout + done.stderr
     rows = [line for line in done.stdout.splitlines() if line.startswith("Retrial serial")]
     assert len(rows) == 2, "one line of speed, one of where its round goes"
+    assert "\nbatch-1 loop" in done.stdout and "failed" not in done.stdout
