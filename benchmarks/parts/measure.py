@@ -145,16 +145,10 @@ def _take_turns(
     env, shares, inference = list[float](), list[float](), list[float]()
     for turn in range(repeats):
         start = perf_counter()
-        # What a round cannot do without: the bare environment, and the policy where one acts.
-        bare, share = table.case.wait_s, 1.0
-        if not table.case.wait_s:
-            bare, share = env_seconds(table.case.name, table.slots, states, seconds / 2)
-        env.append(bare)
-        shares.append(share)
-        acting = 0.0
-        if agent is not None:
-            acting = inference_seconds(agent, table.case.family(), table.slots, seconds / 4)
-        inference.append(acting)
+        for values, value in zip(
+            (env, shares, inference), _indispensable(table, agent, states, seconds), strict=True
+        ):
+            values.append(value)
         for row in rows:
             if row.name not in failed:
                 turn_of = partial(_turn, running[row.name], rates[row.name], own[row.name], seconds)
@@ -180,6 +174,20 @@ def _take_turns(
         "own_cpu_us": {name: 1e6 * statistics.median(values) for name, values in own.items() if values},
         "repeats": {name: values for name, values in rates.items() if values},
     }
+
+
+def _indispensable(
+    table: Table, agent: Agent | None, states: NDArray[np.float64] | None, seconds: float
+) -> tuple[float, float, float]:
+    """What an env-step cannot do without: seconds of the bare environment (and the share of a core that was
+    ours meanwhile), and those of the policy where one acts.
+    """
+    bare, share, acting = table.case.wait_s, 1.0, 0.0
+    if not table.case.wait_s:
+        bare, share = env_seconds(table.case.name, table.slots, states, seconds / 2)
+    if agent is not None:
+        acting = inference_seconds(agent, table.case.family(), table.slots, seconds / 4)
+    return bare, share, acting
 
 
 def _turn(running: Running, rates: list[float], own: list[float], seconds: float) -> None:
