@@ -20,6 +20,7 @@ from configs.schema import GROUPS, list_text
 from configs.spellings import without_dashes
 from configs.sweep.plan import SWEEP_FOLDER, SweepPlan, plan_sweep
 from configs.validation import notes
+from configs.values import is_in_open_section
 from envs.base import TaskFamily
 from policies.run.config import Config
 from utils.disk.own_files import check_run_folder
@@ -121,7 +122,7 @@ def _single(
             return CommandLine(tuple(words), mode="resume_if_there", runs=(run,), notes=remarks)
         refuse_folder(folder, allow_links=config.allow_links)
     if shown:
-        return CommandLine(tuple(words), notes=remarks)
+        return CommandLine(tuple(_for_hydra(composer, overrides, words)), notes=remarks)
     return CommandLine(
         tuple(words), mode="train", config=config, family=family, composed=composed, notes=remarks
     )
@@ -133,7 +134,15 @@ def _sweep(composer: Composer, overrides: list[Override], words: Sequence[str]) 
     named = any(override.key_or_group == SWEEP_FOLDER for override in overrides)
     if plan.folder is not None and not named:
         words = [*words, quoted_word(SWEEP_FOLDER, plan.folder)]
-    return CommandLine(tuple(words), plan=plan, notes=plan.notes)
+    job = next(composer.jobs(overrides))
+    return CommandLine(tuple(_for_hydra(composer, job, words)), plan=plan, notes=plan.notes)
+
+
+def _for_hydra(composer: Composer, job: Sequence[Override], words: Sequence[str]) -> list[str]:
+    """The words with which Hydra composes by itself: it has to add options under names of the user's own."""
+    composed = composer.dict_config(job)
+    own = {name for override in job if is_in_open_section(composed, name := override.key_or_group)}
+    return [f"++{word}" if word.partition("=")[0] in own else word for word in words]
 
 
 def _is_multirun(overrides: Sequence[Override], flag: bool) -> bool:

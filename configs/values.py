@@ -59,7 +59,7 @@ def near_option(typed: str, names: Iterable[str]) -> str:
 def assign(config: DictConfig, override: Override) -> None:
     """Give one option its value as Hydra would, and refuse what Hydra refuses late or accepts and ignores."""
     key, word = override.key_or_group, override.input_line
-    if _is_in_open_section(config, key) and override.package is None and not override.is_delete():
+    if is_in_open_section(config, key) and override.package is None and not override.is_delete():
         OmegaConf.update(config, key, override.value(), force_add=True)
         return
     node = _find(config, key)
@@ -103,7 +103,7 @@ def _find(config: DictConfig, key: str) -> Node | None:
     return current
 
 
-def _is_in_open_section(config: DictConfig, key: str) -> bool:
+def is_in_open_section(config: DictConfig, key: str) -> bool:
     """Whether users choose the names in the section of an option, or in one around it.
 
     So it is with `env.parts.NAME.size`, which is checked by the family of the part.

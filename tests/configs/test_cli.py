@@ -31,6 +31,15 @@ def test_a_sweep_is_handed_to_hydra_with_the_folder_that_was_found_for_it() -> N
     assert read(named).words == tuple(named)
 
 
+@pytest.mark.parametrize("flag", [["-m"], ["--cfg", "job"]], ids=" ".join)
+def test_options_under_names_of_ones_own_are_added_where_hydra_composes(flag: list[str]) -> None:
+    words = [*flag, "env=Mixture", "env.parts.a.family=GridNavi", "env.num_eval_tasks=4"]
+    sizes = "env.parts.a.size=3,4" if "-m" in flag else "env.parts.a.size=3"
+    handed = read([*words, sizes]).words
+    assert "++env.parts.a.family=GridNavi" in handed and f"++{sizes}" in handed
+    assert "env=Mixture" in handed and "env.num_eval_tasks=4" in handed
+
+
 @pytest.mark.parametrize(
     "words", [["-m", "seed=0,1"], ["seed=0,1", "-m"], ["seed=0,1", "--multirun", "env=Wind"]], ids=" ".join
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from configs.compose import Composer
@@ -73,3 +75,23 @@ def test_values_are_shown_as_they_are_typed() -> None:
         "[1,2]",
         "cpu",
     ]
+
+
+def test_the_names_of_parts_are_the_users_and_their_options_those_of_the_family(composer: Composer) -> None:
+    words = ["env=Mixture", "env.parts.a.family=GridNavi", "env.parts.a.size=7", "env.parts.b=GridNavi"]
+    config = composer.config(composer.parse(words))
+    assert vars(config.env)["parts"] == {"a": {"family": "GridNavi", "size": 7}, "b": "GridNavi"}
+    listed = composer.config(composer.parse(["env=Mixture", "env.parts=[GridNavi,DarkKeyDoor]"]))
+    assert vars(listed.env)["parts"] == ["GridNavi", "DarkKeyDoor"]
+    for word, sentence in (
+        ("env.parts.a.sise=7", "env.parts.a has no option 'sise'. Did you mean 'size'?"),
+        ("env.parts.b.size=7", "env.parts.b has no family"),
+    ):
+        with pytest.raises(OptionError, match=re.escape(sentence)):
+            composer.config(composer.parse([*words[:3], word]))
+    with pytest.raises(OptionError, match="it is one of env=Mixture"):
+        composer.config(composer.parse(["env=GridNavi", "env.parts.a.family=Wind"]))
+
+
+def test_nested_values_are_shown_as_they_are_typed() -> None:
+    assert shown({"a": {"family": "Wind", "on": True}, "b": [1, 2]}) == "{a:{family:Wind,on:true},b:[1,2]}"
