@@ -44,7 +44,7 @@ _LOST = (
 
 
 @dataclass(frozen=True)
-class Case:
+class BesideUniform:
     """A run that each of two curricula plays, and the metric that tells how well it went."""
 
     words: tuple[str, ...]
@@ -53,7 +53,7 @@ class Case:
 
 CASES = {
     # A hall whose far doors random actions never find.
-    "stages": Case(
+    "stages": BesideUniform(
         (
             *_QUICK.split(),
             *["env=GridNavi", "env.variant=hall", "env.size=13", "env.max_episode_steps=25"],
@@ -61,19 +61,19 @@ CASES = {
         ),
         "eval/in_distribution/return_episode_1",
     ),
-    "learning_progress": Case(
+    "learning_progress": BesideUniform(
         (*_QUICK.split(), *_KNOWN.split(), "env.parts.known.weight=10", *_LOST.split()),
         "eval/in_distribution/return/learnable_episode_1",
     ),
-    "prioritised": Case(
+    "prioritised": BesideUniform(
         (*_QUICK.split(), *_KNOWN.split(), "env.parts.known.weight=20"),
         "eval/in_distribution/return/learnable_episode_1",
     ),
 }
 
 
-def scores_of(case: Case, curriculum: str, seeds: Sequence[int]) -> list[float]:
-    """The score of each seed, all played by one command."""
+def returns_by_seed(case: BesideUniform, curriculum: str, seeds: Sequence[int]) -> list[float]:
+    """The return at the end for each seed, all played by one command."""
     with tempfile.TemporaryDirectory() as folder:
         words = [
             *case.words,
@@ -106,7 +106,7 @@ def main() -> None:
     print(machine["text"])
     for name in chosen.names or CASES:
         case = CASES[name]
-        scores = {one: scores_of(case, one, chosen.seeds) for one in ("uniform", name)}
+        scores = {one: returns_by_seed(case, one, chosen.seeds) for one in ("uniform", name)}
         found[name] = {"command": " ".join(case.words), "metric": case.metric, "scores": scores}
         for one, values in scores.items():
             print(f"{name:18}{one:18}{iqm_interval(values)!s:32}{[round(value, 2) for value in values]}")

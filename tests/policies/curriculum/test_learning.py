@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.curricula import CASES, Case
+from benchmarks.curricula import CASES, BesideUniform
 from configs.compose import load
 from policies.curriculum import CURRICULA
 from policies.learner import Learner
@@ -14,7 +14,7 @@ SEEDS = (0, 1, 2)
 QUIET = ["wandb.mode=disabled", "backend=serial", "evaluation.every=1000000000"]
 
 
-def score(case: Case, curriculum: str, seed: int) -> float:
+def score(case: BesideUniform, curriculum: str, seed: int) -> float:
     words = [word for word in case.words if not word.startswith("evaluation.every=")]
     with Learner(load([*words, *QUIET, f"curriculum={curriculum}", f"seed={seed}"])) as learner:
         learner.train()
