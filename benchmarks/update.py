@@ -50,7 +50,8 @@ def replay_of(family: TaskFamily) -> Replay:
     replay = Replay(
         obs_space=layout.obs_space,
         action_space=family.spec.action_space,
-        capacity_trials=TRIALS,
+        capacity_rows=TRIALS * ROWS,
+        wave_trials=TRIALS,
         rows_per_trial=ROWS,
     )
     rows, slots = layout.allocate(TRIALS), np.arange(TRIALS)

@@ -72,8 +72,10 @@ class StoredRows:
             else:
                 stored[at] = given[name][slots]
 
-    def changed(self, at: NDArray[np.int64]) -> None:
-        """Bring the copy on the device up to date, if there is one: the rows numbered `at` have changed."""
+    def put(self, at: NDArray[np.int64], rows: Mapping[str, NDArray[Any]]) -> None:
+        """Rows `at` of storage become these, column by column; so they do in the copy on the device."""
+        for name, stored in self.columns.items():
+            stored[at] = rows[name]
         if self._copy is not None:
             self._copy.update(self.columns, at)
 
@@ -82,9 +84,7 @@ class StoredRows:
 
         This is the one place that zeroes padding. A NaN in it would reach every gradient, as 0 * NaN.
         """
-        at = index.at
-        # The action that led to row 0 of a column stands one row before it in storage.
-        row_before = np.maximum(at[:1] - 1, 0)
+        at, row_before = index.at, index.before[None]
         if self._copy is not None:
             columns = self._copy.gather(self.columns, at)
             before = self._copy.gather(["action"], row_before)["action"]

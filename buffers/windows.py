@@ -19,6 +19,9 @@ class RowIndex:
     at: NDArray[np.int64]
     valid: NDArray[np.bool_]
     may_train: NDArray[np.bool_]
+    # [B] the row in front of each column, which has the action that led to its first row. Where a trial
+    # starts there it is any row, for no action has led there.
+    before: NDArray[np.int64]
 
 
 def draw_windows(
@@ -52,39 +55,48 @@ def draw_windows(
 
 
 def window_rows(
-    place: NDArray[np.int64],
+    first: NDArray[np.int64],
+    lengths: NDArray[np.int64],
     start: NDArray[np.int64],
     window: int,
     *,
     begin: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    rows_per_trial: int,
+    ring: int,
 ) -> RowIndex:
-    """Rows [begin, start + window) of the trial at each place, and those that their targets look ahead to.
+    """Rows [begin, start + window) of trials, and those that their targets look ahead to.
 
-    Rows from `start` on may train; those from `begin` to `start` are the burn-in, which a memory only reads.
+    The trials have so many rows from row `first` of storage on, which is a ring. Rows from `start` on may
+    train; those from `begin` to `start` are the burn-in, which a memory only reads.
     """
     last_training = start + window
-    stop = np.minimum(last_training + LOOK_AHEAD, lengths[place])
+    stop = np.minimum(last_training + LOOK_AHEAD, lengths)
     time = begin + np.arange((stop - begin).max())[:, None]
     valid = time < stop
     # A row of the padding repeats the last row of its window: it has to be some row of storage.
-    at = place * rows_per_trial + np.minimum(time, stop - 1)
-    return RowIndex(at, valid, (start <= time) & (time < last_training))
+    at = (first + np.minimum(time, stop - 1)) % ring
+    before = (first + np.maximum(begin - 1, 0)) % ring
+    return RowIndex(at, valid, (start <= time) & (time < last_training), before)
 
 
-def trial_rows(
-    place: NDArray[np.int64], lengths: NDArray[np.int64], rows_per_trial: int
-) -> NDArray[np.int64]:
+def trial_rows(first: NDArray[np.int64], lengths: NDArray[np.int64], ring: int) -> NDArray[np.int64]:
     """The row numbers of trials of so many rows, one trial after another."""
     begins = np.cumsum(lengths) - lengths
-    return np.repeat(place * rows_per_trial - begins, lengths) + np.arange(lengths.sum())
+    return (np.repeat(first - begins, lengths) + np.arange(lengths.sum())) % ring
+
+
+def state_rows(
+    first: NDArray[np.int64], lengths: NDArray[np.int64], ring: int, *, every: int
+) -> NDArray[np.int64]:
+    """The row numbers of rows every, 2 every, ... of trials of so many rows, one trial after another."""
+    count = np.maximum(lengths - 1, 0) // every
+    begins = np.cumsum(count) - count
+    return (np.repeat(first, count) + every * (np.arange(count.sum()) - np.repeat(begins, count) + 1)) % ring
 
 
 def packed_rows(
-    place: NDArray[np.int64], lengths: NDArray[np.int64], rows_per_trial: int, *, packed: bool = True
+    first: NDArray[np.int64], lengths: NDArray[np.int64], ring: int, *, packed: bool = True
 ) -> RowIndex:
-    """All rows of the trials at these places, in as few columns as `pack` fills with them; all may train.
+    """All rows of these trials, in as few columns as `pack` fills with them; all may train.
 
     Without `packed` each trial has a column of its own.
     """
@@ -94,9 +106,9 @@ def packed_rows(
     # For every row of every trial, one trial after another: its time, and the cell [T, B] where it goes.
     time = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     cells = np.repeat(start, lengths) + time, np.repeat(column, lengths)
-    at[cells] = np.repeat(place * rows_per_trial, lengths) + time
+    at[cells] = trial_rows(first, lengths, ring)
     valid[cells] = True
-    return RowIndex(at, valid, valid)
+    return RowIndex(at, valid, valid, at[0])
 
 
 def pack(lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from buffers.replay import Replay
+from buffers.rollout import RolloutBuffer
 from envs.base import ActionSpace, EnvSpec, Obs, ObsSpace, Rows
 from envs.interop.spaces import MASK_KEY, allowed_choices
 from envs.layout import Layout
@@ -173,13 +174,15 @@ def make_replay(
     state_every: int = 0,
     **more: Any,
 ) -> Replay:
-    """A replay for such trials."""
+    """A replay with room for so many of such trials at their full length."""
+    rows_per_trial = k * (horizon + 1)
+    more |= {"capacity_rows": 0 if storage is RolloutBuffer else capacity * rows_per_trial}
     more |= {"states": COUNTING, "state_every": state_every} if state_every else {}
     return storage(
         obs_space=kind.obs_space,
         action_space=kind.action_space,
-        capacity_trials=capacity,
-        rows_per_trial=k * (horizon + 1),
+        wave_trials=capacity,
+        rows_per_trial=rows_per_trial,
         **more,
     )
 

@@ -194,12 +194,13 @@ class Span:
 
 def make_replay(family: TaskFamily, slots: int) -> Replay:
     """Where the rows of every wave go."""
-    layout = Layout(family.spec, with_flag=True)
+    layout, rows_per_trial = Layout(family.spec, with_flag=True), EPISODES * (HORIZON + 1)
     return Replay(
         obs_space=layout.obs_space,
         action_space=family.spec.action_space,
-        capacity_trials=TRIALS_PER_SLOT * slots,
-        rows_per_trial=EPISODES * (HORIZON + 1),
+        capacity_rows=TRIALS_PER_SLOT * slots * rows_per_trial,
+        wave_trials=TRIALS_PER_SLOT * slots,
+        rows_per_trial=rows_per_trial,
     )
 
 
@@ -234,9 +235,9 @@ class _Phases(Sink):
         if self.inner is not None:
             self.inner.commit(lengths)
 
-    def discard(self, started: int) -> None:
+    def discard(self) -> None:
         if self.inner is not None:
-            self.inner.discard(started)
+            self.inner.discard()
 
 
 def breakdown(

@@ -147,8 +147,8 @@ class Sink(Protocol):
     def commit(self, lengths: NDArray[np.int64]) -> None:
         """All trials that were started have ended, with so many rows each; 0 where one was given up."""
 
-    def discard(self, started: int) -> None:
-        """The wave was interrupted after so many of its trials had been started."""
+    def discard(self) -> None:
+        """The wave was interrupted: nothing of it counts."""
 
 
 def run_wave(
@@ -184,7 +184,7 @@ def run_wave(
         if playing and tick(wave.result):
             manager.abandon()
             if sink is not None:
-                sink.discard(wave.started)
+                sink.discard()
             raise WaveInterrupted
 
     # All trials have ended: only now do they count, all at once.

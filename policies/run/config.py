@@ -106,7 +106,7 @@ class TrainConfig:
     )
     buffer_size: int = option(
         1_000_000,
-        "off-policy: capacity of the replay in env steps, counted as trials of full length",
+        "off-policy: capacity of the replay in rows, of which an episode has one more than env steps",
         low=1,
         only_if=OFF_POLICY,
     )

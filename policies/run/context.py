@@ -130,10 +130,11 @@ class LearningParts:
         agent = kind.make_agent(config.algorithm, agent_spec)
         algorithm = kind(config.algorithm, agent, seed=noise_seed)
 
-        # On-policy, the buffer holds one wave; off-policy, as many trials as fit.
+        # On-policy, the buffer holds one wave; off-policy, the last trials whose rows fit.
         shape = dict(context.sizes.buffer_shape)
         if not learns:
-            shape["capacity_trials"] = 1
+            shape["wave_trials"] = 1
+            shape["capacity_rows"] = min(shape["capacity_rows"], shape["rows_per_trial"])
         device_copied = learns and copies_to_device(config, context.sizes, device)
         buffer_kind = RolloutBuffer if context.needs.on_policy else Replay
         buffer = buffer_kind(**shape, device=device, device_copied=device_copied)

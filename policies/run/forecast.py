@@ -47,10 +47,10 @@ def forecast(config: Config, sizes: RunSizes) -> Iterator[str]:
         f"over {rows:,} rows: {steps:,} gradient steps in all"
     )
 
-    # 3. What a replay holds, which counts trials as if all had their full length.
+    # 3. What a replay holds.
     if not needs.on_policy:
-        trials = sizes.buffer_shape["capacity_trials"]
-        yield f"replay       the last {trials:,} trials, of up to {longest:,} env steps each"
+        held, per_trial = sizes.buffer_shape["capacity_rows"], sizes.buffer_shape["rows_per_trial"]
+        yield f"replay       the last {held:,} rows: {held // per_trial:,} trials of full length"
     yield from _warnings(config, steps, pool, taken)
     if passes.steps < passes.asked:
         yield (

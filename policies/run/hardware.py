@@ -92,6 +92,6 @@ def copies_to_device(config: Config, sizes: RunSizes, device: str) -> bool:
     if needed > LARGEST_SHARE * free:
         raise OptionError(
             f"train.replay_device=device needs {needed / 2**30:.1f} GiB of the {free / 2**30:.1f} GiB "
-            f"that are free on {device}: lower train.buffer_size (env steps) or use train.replay_device=host."
+            f"that are free on {device}: lower train.buffer_size (rows) or use train.replay_device=host."
         )
     return True

@@ -91,7 +91,7 @@ class OverlappedCollector:
         progress.acting_agent = {}
 
         # 3. Both sides are done: now the wave goes into the run's buffer, and counts.
-        parts.buffer.restore([wave.export(first, wave.num_added)], first)
+        parts.buffer.extend(wave.export(first, wave.num_added))
         account_for(result, self._context, parts, progress, first=first, warmup=False)
         self._watch.lap("buffer")
         return result

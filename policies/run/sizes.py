@@ -70,8 +70,8 @@ class RunSizes:
     updates_per_step: float
     # Off-policy: the rows of a batch that train, at full length; 0 on-policy.
     batch_rows: int
-    # The trials that the buffer must have room for, by the option that asks for them.
-    trials_to_hold: dict[str, int]
+    # The rows that the buffer must have room for, by the option that asks for them.
+    rows_to_hold: dict[str, int]
     # The arguments that build the buffer of the run.
     buffer_shape: dict[str, Any]
 
@@ -92,10 +92,12 @@ class RunSizes:
             wave_trials = num_slots + math.ceil(budget / (SHORTEST * longest))
             named = "train.num_env_steps_per_iter or num_slots"
 
-        # On-policy the buffer holds one wave (or the random pool), off-policy as many as it may.
-        to_hold = {named: wave_trials, "train.num_init_rollouts_pool": train.num_init_rollouts_pool}
+        # The buffer has room for a wave (or the random pool), and off-policy for many trials beside it.
+        rows_per_trial = env.max_rollouts_per_task * (env.max_episode_steps + 1)
+        trials = {named: wave_trials, "train.num_init_rollouts_pool": train.num_init_rollouts_pool}
+        to_hold = {option: count * rows_per_trial for option, count in trials.items()}
         if not needs.on_policy:
-            to_hold["train.buffer_size (env steps)"] = train.buffer_size // longest
+            to_hold["train.buffer_size (rows)"] = train.buffer_size
 
         # Hidden states are stored only for algorithms whose windows start from them.
         states = None
@@ -104,8 +106,9 @@ class RunSizes:
         shape = {
             "obs_space": row_layout(config, family.spec).obs_space,
             "action_space": family.spec.action_space,
-            "capacity_trials": max(to_hold.values()),
-            "rows_per_trial": env.max_rollouts_per_task * (env.max_episode_steps + 1),
+            "capacity_rows": 0 if needs.on_policy else max(to_hold.values()),
+            "wave_trials": max(trials.values()),
+            "rows_per_trial": rows_per_trial,
             "extras": needs.extras,
             "state_every": needs.state_every,
             "states": states,
@@ -123,7 +126,7 @@ class RunSizes:
     @property
     def wave_shape(self) -> dict[str, Any]:
         """The arguments that build the extra buffer of one wave, which `learner.overlap=bounded` uses."""
-        return self.buffer_shape | {"capacity_trials": self.wave_trials}
+        return self.buffer_shape | {"capacity_rows": 0, "wave_trials": self.wave_trials}
 
 
 def state_leaves(
@@ -216,8 +219,8 @@ def _check_room(config: Config, sizes: RunSizes) -> None:
         needed += Replay.bytes_needed(**sizes.wave_shape)
     if needed > MEMORY_SHARE * free:
         # Name the option that asks for the most room: lowering any other one would not help.
-        trials = sizes.trials_to_hold
+        rows = sizes.rows_to_hold
         raise OptionError(
             f"The replay needs {needed / 2**30:.1f} GiB and {free / 2**30:.1f} GiB of memory are free: "
-            f"lower {max(trials, key=lambda option: trials[option])} or free some memory."
+            f"lower {max(rows, key=lambda option: rows[option])} or free some memory."
         )

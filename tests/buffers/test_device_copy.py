@@ -63,6 +63,6 @@ def test_an_interrupted_wave_leaves_no_trace_and_a_resumed_replay_has_its_image(
     one, again = make_replay(capacity=8, device_copied=True), make_replay(capacity=8, device_copied=True)
     play(one, trials[:6], num_slots=3)
     one.reserve(2)
-    one.discard(1)
+    one.discard()
     again.restore([one.export(0, 6)])
     assert same(one.sample(asked, np.random.default_rng(2)), again.sample(asked, np.random.default_rng(2)))

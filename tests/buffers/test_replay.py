@@ -77,20 +77,39 @@ def check_column(batch: Batch, column: int, trials: list[Trial], *, window: int)
 def test_what_comes_out_is_consecutive_aligned_and_was_put_in(asked: Needs, seed: int) -> None:
     rng = np.random.default_rng(seed)
     k, horizon, num_slots = int(rng.integers(1, 4)), int(rng.integers(1, 7)), int(rng.integers(1, 6))
-    trials = make_trials(seed, 11, k=k, horizon=horizon, fall=rng.choice([0.0, 0.3]))
+    trials = make_trials(seed, 23, k=k, horizon=horizon, fall=rng.choice([0.0, 0.3]))
     replay = make_replay(capacity=8, k=k, horizon=horizon, state_every=asked.state_every)
-    for first, stop in ((0, 5), (5, 6), (6, 11)):
+    for first, stop in ((0, 5), (5, 6), (6, 14), (14, 17), (17, 23)):
         play(replay, trials[first:stop], num_slots=num_slots)
         batch = replay.sample(asked, rng)
         assert (batch.state is not None) == (asked.state_every > 0)
         assert isinstance(batch.obs, torch.Tensor)
         numbers = batch.obs[0, :, 0].int().tolist()
-        assert set(numbers) <= set(range(max(0, stop - 8), stop))
+        assert set(numbers) <= set(range(stop - replay.num_trials, stop))
+        assert replay.num_trials == those_that_fit(trials[:stop], replay.capacity)
         for column in range(asked.batch_size):
             window = {Sample.trials: 10**6, Sample.transitions: 1, Sample.windows: asked.window}[asked.sample]
             check_column(batch, column, trials, window=window)
-    assert replay.num_added == 11
-    assert replay.num_transitions == sum(int((~trial.ended).sum()) for trial in trials[3:])
+    assert replay.num_added == 23
+    assert replay.num_transitions == sum(int((~trial.ended).sum()) for trial in trials[replay.oldest :])
+
+
+def those_that_fit(trials: list[Trial], rows: int) -> int:
+    """How many of the newest trials have room in so many rows."""
+    count = 0
+    while count < len(trials) and len(trials[-1 - count]) <= rows:
+        rows -= len(trials[-1 - count])
+        count += 1
+    return count
+
+
+def test_of_short_trials_there_is_room_for_more() -> None:
+    """Room for 4 trials of 12 rows is room for 48 rows."""
+    replay, trials = make_replay(capacity=4), make_trials(3, 40, fall=0.8)
+    for first in range(0, 40, 4):
+        play(replay, trials[first : first + 4], num_slots=2)
+    assert 8 < replay.num_trials == those_that_fit(trials, 48)
+    assert sum(len(trial) for trial in trials[replay.oldest :]) <= 48
 
 
 def test_the_masks_are_those_of_the_table() -> None:
@@ -182,7 +201,8 @@ def test_each_observation_is_kept_once(obs_space: ObsSpace, action_space: Action
     arguments: dict[str, Any] = {
         "obs_space": obs_space,
         "action_space": action_space,
-        "capacity_trials": capacity,
+        "capacity_rows": capacity * k * (horizon + 1),
+        "wave_trials": 0,
         "rows_per_trial": k * (horizon + 1),
     }
     tracemalloc.start()
@@ -261,45 +281,40 @@ def test_a_stored_state_is_that_before_the_burn_in(burn_in: int) -> None:
         )
 
 
-def test_a_discarded_wave_leaves_no_rows_and_is_collected_again_in_the_same_places() -> None:
-    trials, replay, undisturbed = make_trials(0, 7), make_replay(capacity=4), make_replay(capacity=4)
+def test_while_a_wave_is_written_and_once_it_is_discarded_what_was_stored_is_sampled() -> None:
+    replay, undisturbed = make_replay(capacity=4), make_replay(capacity=4)
     for one in (replay, undisturbed):
+        trials = make_trials(0, 8)
         play(one, trials[:4], num_slots=2)
+        play(one, trials[4:], num_slots=2)
     rows = make_rows(2)
     assert isinstance(rows.obs, np.ndarray)
     rows.obs[:] = np.nan
     replay.reserve(4)
-    replay.write(
-        np.array([0, 2]), np.array([0, 3]), rows, np.array([0, 1]), np.full((2, 2), np.nan, np.float32)
-    )
-    assert replay.num_trials == 0
-    transitions = undisturbed.num_transitions
-    replay.discard(3)
-    assert (replay.num_added, replay.num_trials) == (4, 1), (
-        "what was overwritten is not sampled, and what was not, is"
-    )
-    assert 0 < replay.num_transitions < transitions
-    batch = replay.sample(needs(Sample.trials), np.random.default_rng(0))
-    assert isinstance(batch.obs, torch.Tensor)
-    assert set(batch.obs[0, :, 0].int().tolist()) == {3}
-    for one in (replay, undisturbed):
-        play(one, trials[4:], num_slots=2)
-    for asked in ALL_NEEDS:
-        assert same(
-            replay.sample(asked, np.random.default_rng(2)),
-            undisturbed.sample(asked, np.random.default_rng(2)),
-        )
+    slots, actions = np.arange(2), np.full((2, 2), np.nan, np.float32)
+    for time in range(12):
+        for trials in ([0, 1], [2, 3]):
+            replay.write(np.array(trials), np.full(2, time), rows, slots, actions)
+    for discarded in (False, True):
+        if discarded:
+            replay.discard()
+        assert replay.num_transitions == undisturbed.num_transitions
+        for asked in [asked for asked in ALL_NEEDS if not asked.state_every]:
+            found = [one.sample(asked, np.random.default_rng(2)) for one in (replay, undisturbed)]
+            assert same(*found)
 
 
 def test_a_wave_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"A wave of 4 trials does not fit into a replay with room for 3"):
+    with pytest.raises(
+        ValueError, match=r"A wave of 4 trials of up to 12 rows does not fit .* room for 36 rows"
+    ):
         make_replay(capacity=3).reserve(4)
 
 
 def test_wrong_lengths_are_refused() -> None:
     replay = make_replay(capacity=3)
     replay.reserve(2)
-    with pytest.raises(ValueError, match="2 trials of at most 12 rows"):
+    with pytest.raises(ValueError, match="At most 2 trials of at most 12 rows"):
         replay.commit(np.array([3, 13]))
 
 
@@ -313,7 +328,9 @@ def test_dict_observations_and_discrete_actions_keep_their_types() -> None:
         {"obs": spaces.Box(0, 255, (2, 3), np.uint8), "action_mask": spaces.MultiBinary(4)}
     )
     action_space = spaces.Discrete(4)
-    replay = Replay(obs_space=obs_space, action_space=action_space, capacity_trials=2, rows_per_trial=2)
+    replay = Replay(
+        obs_space=obs_space, action_space=action_space, capacity_rows=4, wave_trials=2, rows_per_trial=2
+    )
     rows = Layout(EnvSpec("made up", obs_space, action_space, task_dim=1)).allocate(2)
     assert isinstance(rows.obs, dict)
     slots, replayed = np.arange(2), np.array([3, 1])
@@ -333,22 +350,6 @@ def test_dict_observations_and_discrete_actions_keep_their_types() -> None:
     assert batch.obs["action_mask"][1, 0].tolist() == [1, 0, 1, 1]
     assert (batch.action.dtype, set(batch.action[0].tolist())) == (torch.int64, {1, 3})
     assert torch.equal(batch.prev_action[1], batch.action[0])
-
-
-def test_places_that_a_wave_did_not_need_keep_their_trials() -> None:
-    """A wave with a budget of env steps reserves room for short trials."""
-    trials, replay, plain = make_trials(0, 12), make_replay(capacity=6), make_replay(capacity=6)
-    for one in (replay, plain):
-        play(one, trials[:6], num_slots=2)
-    reserve = replay.reserve
-    replay.reserve = lambda n: reserve(n + 3)  # pyright: ignore[reportAttributeAccessIssue]
-    for one in (replay, plain):
-        play(one, trials[6:8], num_slots=2)
-    assert (replay.num_added, replay.num_trials, replay.num_transitions) == (8, 6, plain.num_transitions)
-    for asked in ALL_NEEDS:
-        assert same(
-            replay.sample(asked, np.random.default_rng(2)), plain.sample(asked, np.random.default_rng(2))
-        )
 
 
 class Saying(Replay):

@@ -65,7 +65,7 @@ def test_a_wave_that_begins_forgets_the_one_before() -> None:
     rollout = made()
     play(rollout, make_trials(0, 4), num_slots=2)
     rollout.reserve(3)
-    rollout.discard(2)
+    rollout.discard()
     assert rollout.num_trials == 0 == rollout.num_transitions
     with pytest.raises(RuntimeError, match="no such trials"):
         rollout.sample(NEEDS, np.random.default_rng(0))

@@ -46,9 +46,9 @@ def test_padding_is_zero_whatever_stands_in_storage(copied: bool) -> None:
     stored.columns["flags"][:] = RowFlags.TRIAL_END
     for name in ("obs", "action", "reward", "extra.log_prob"):
         stored.columns[name][:2] = 1
-    stored.changed(np.arange(6))
+    stored.put(np.arange(6), {name: values.copy() for name, values in stored.columns.items()})
     valid = np.array([[True], [True], [False], [False]])
-    batch = stored.batch(RowIndex(np.array([[0], [1], [4], [5]]), valid, valid))
+    batch = stored.batch(RowIndex(np.array([[0], [1], [4], [5]]), valid, valid, np.array([0])))
     assert isinstance(batch.obs, torch.Tensor)
     for values in (batch.obs, batch.action, batch.reward, batch.extras["log_prob"], batch.trial_end):
         assert (values[:2] == 1).all() and not values[2:].any()

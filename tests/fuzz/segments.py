@@ -85,10 +85,9 @@ class Segments(Target):
         """Every trial that is not lost is as it was, and no trial has the rows of another one."""
         if learner.buffer.num_added != self._run.num_added:
             raise BrokenPromise(f"there are {learner.buffer.num_added} trials, not {self._run.num_added}")
-        lengths = learner.buffer._lengths
         for number, text in trials_of(learner).items():
             if number in lost:
-                if lengths[number % learner.buffer.capacity]:
+                if len(learner.buffer.export(number, number + 1)["reward"]):
                     raise BrokenPromise(f"trial {number} is lost, and has rows")
             elif text != self._run.trials[number]:
                 raise BrokenPromise(f"trial {number} is another one")

@@ -70,6 +70,20 @@ GATES = [
         least=475.0,
     ),
     Gate(
+        "cart-pole-DiscreteSAC-Markov",
+        f"{CART_POLE} algorithm=DiscreteSAC train.n_env_steps_total=25000",
+        "500 from 15,466 steps on; 72 s of a processor",
+        least=475.0,
+        minutes=20,
+    ),
+    Gate(
+        "cart-pole-DQN-Markov",
+        f"{CART_POLE} algorithm=DQN train.n_env_steps_total=50000",
+        "500 after 40,000 and 50,000 steps; 120 s of a processor",
+        least=475.0,
+        minutes=20,
+    ),
+    Gate(
         "pendulum-SAC-Markov",
         f"{GYM} algorithm=SAC train.n_env_steps_total=6000",
         "-122; 130 s",

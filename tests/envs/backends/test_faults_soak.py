@@ -61,7 +61,7 @@ class Hasher(Sink):
     def commit(self, lengths: NDArray[np.int64]) -> None:
         self.text = "".join(trial.hexdigest() for trial in self._trials)
 
-    def discard(self, started: int) -> None: ...
+    def discard(self) -> None: ...
 
 
 def wave(manager: ParallelEnvManager, number: int) -> str:

@@ -61,7 +61,7 @@ class RowRecorder(Sink):
     def commit(self, lengths: NDArray[np.int64]) -> None:
         self.lengths = lengths.tolist()
 
-    def discard(self, started: int) -> None: ...
+    def discard(self) -> None: ...
 
 
 def played(min_ready: int | None, name: str, workers: int) -> RowRecorder:

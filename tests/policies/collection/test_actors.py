@@ -161,7 +161,8 @@ def test_states_are_part_of_what_must_fit_in_memory() -> None:
     for start in WindowStart:
         config = windows_config(start=start, train={"buffer_size": 10**6})
         sizes.append(Replay.bytes_needed(**RunSizes.of(config, check_family(config)).buffer_shape))
-    assert sizes[1] - sizes[0] == 10**6 // 12 * 6 * 16 * 4
+    # The pool has five trials, of 14 rows; a state of 16 numbers stands before every second row.
+    assert sizes[1] - sizes[0] == (10**6 + 5 * 14) // 2 * 16 * 4
     config = windows_config(train={"buffer_size": 10**12})
     with pytest.raises(OptionError, match="The replay needs"):
         check_family(config)

@@ -13,7 +13,7 @@ from tests.runs import digest, state_of, tiny_config
 def test_a_wave_kept_apart_and_then_taken_in_is_the_wave() -> None:
     """With a ring that it wraps around, and a normalisation that it changes."""
     config = tiny_config(
-        train={"buffer_size": 12 * 5}, agent={"normalise_obs": True, "normalise_reward": True}
+        train={"buffer_size": 14 * 5}, agent={"normalise_obs": True, "normalise_reward": True}
     )
     found = []
     for apart in (False, True):
@@ -30,7 +30,7 @@ def test_a_wave_kept_apart_and_then_taken_in_is_the_wave() -> None:
                     context, progress, env, learner.agent, wave, learner.watch, lambda _: False
                 ).collect(4)
                 assert state_of(learner) == before
-                learner.buffer.restore([wave.export(first, wave.num_added)], first)
+                learner.buffer.extend(wave.export(first, wave.num_added))
                 account_for(result, context, learner.parts, progress, first=first, warmup=False)
             assert learner.buffer.num_trials == 5 and learner.buffer.num_added == 8
             batch = learner.buffer.sample(learner.context.needs, learner._sampling)

@@ -51,13 +51,13 @@ def test_nothing_is_written_when_nothing_has_happened(tmp_path: Path) -> None:
 
 
 def test_overwritten_trials_are_let_go_and_the_rest_restored(tmp_path: Path) -> None:
-    small = {"buffer_size": 12 * 9}
+    small = {"buffer_size": 14 * 9}
     with Learner(tiny_config(train=small), tmp_path) as learner:
         for _ in range(5):
             learner.collect_rollouts_parallel(4)
             learner.save()
         expected = state_of(learner)
-    assert learner.buffer.capacity == 9 and learner.buffer.num_added == 20
+    assert learner.buffer.capacity == 14 * 9 and learner.buffer.num_added == 20
     with Learner(tiny_config(train=small), tmp_path) as again:
         again.load()
         assert state_of(again) == expected
@@ -104,7 +104,7 @@ def test_one_that_does_not_learn_loads_the_agent_alone(tmp_path: Path) -> None:
     with Learner(tiny_config(), tmp_path, learns=False) as learner:
         learner.load()
         assert digest(learner.agent.state_dict()) == agent and learner.counters.updates == 2
-        assert learner.buffer.capacity == 1
+        assert learner.buffer.capacity == learner.buffer.rows_per_trial
         for write in (learner.train, learner.save):
             with pytest.raises(RuntimeError, match="made to evaluate"):
                 write()
@@ -124,7 +124,7 @@ def test_what_was_drawn_on_another_device_is_not_gone_on_with(tmp_path: Path) ->
 
 def test_after_a_save_that_failed_the_ring_may_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was not written is no segment yet: a part of it may be overwritten before the next try."""
-    small = {"buffer_size": 12 * 9}
+    small = {"buffer_size": 14 * 9}
     with Learner(tiny_config(train=small), tmp_path) as learner:
         learner.collect_rollouts_parallel(4)
         with monkeypatch.context() as patched:

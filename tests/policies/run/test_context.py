@@ -35,7 +35,7 @@ def test_parts_follow_from_the_seed_and_the_buffer_from_the_algorithm() -> None:
     first, again, other = (digest(parts(seed=seed).agent.state_dict()) for seed in (0, 0, 1))
     assert first == again != other
     assert isinstance(parts(algorithm="PPO").buffer, RolloutBuffer)
-    assert parts(learns=False).buffer.capacity == 1
+    assert parts(learns=False).buffer.capacity == 14
 
 
 def test_environments_are_made_when_they_are_asked_for_and_again_after_they_were_closed() -> None:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from configs.compose import load
+from configs.schema import FOLDER
+from envs.meta.make_env import make_family
+from policies.agents.actions import actions_of
+from policies.algorithms import ALGORITHMS
 from policies.run.forecast import forecast
 from policies.run.sizes import RunSizes, check_family
+from utils.options import OptionError
 
 
 def lines(words: str) -> list[str]:
@@ -25,10 +32,10 @@ def test_on_policy_it_counts_waves_epochs_and_minibatches() -> None:
     )
 
 
-def test_off_policy_it_counts_updates_and_the_trials_that_a_replay_holds() -> None:
+def test_off_policy_it_counts_updates_and_the_rows_that_a_replay_holds() -> None:
     plan, replay = lines("env=Gymnasium algorithm=SAC agent=Markov train.n_env_steps_total=10000")
     assert plan.endswith("with 200 gradient steps each, over 256 rows: 10,000 gradient steps in all")
-    assert replay.split(None, 1)[1] == "the last 5,000 trials, of up to 200 env steps each"
+    assert replay.split(None, 1)[1] == "the last 1,000,000 rows: 4,975 trials of full length"
 
 
 def test_too_few_gradient_steps_are_a_warning() -> None:
@@ -67,3 +74,16 @@ def test_a_pool_that_teaches_nothing_is_not_counted() -> None:
     words = "env=Wind algorithm=PPO train.num_init_rollouts_pool=400 train.n_env_steps_total=960000"
     assert "random actions" not in lines(f"{words} agent.normalise_obs=false agent.normalise_reward=false")[0]
     assert "30,000 env steps of random actions" in lines(f"{words} agent.normalise_obs=true")[0]
+
+
+@pytest.mark.parametrize("env", sorted(file.stem for file in FOLDER.glob("env/*.yaml")))
+def test_no_environment_is_given_too_few_gradient_steps_by_any_algorithm(env: str) -> None:
+    """As they come: the file of the environment, and its recipe with the algorithm where there is one."""
+    try:
+        config = load([f"env={env}"])
+    except OptionError as error:
+        pytest.skip(f"{error}")
+    kind = actions_of(make_family(config.env).spec.action_space).kind
+    for name in [name for name, algorithm in ALGORITHMS.items() if kind in algorithm.serves]:
+        said = lines(f"env={env} algorithm={name}")
+        assert not [line for line in said if line.startswith("Warning")], name

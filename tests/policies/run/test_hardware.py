@@ -68,7 +68,7 @@ def test_the_replay_has_an_image_on_a_device_where_it_fits(monkeypatch: pytest.M
     assert not found(ReplayDevice.auto, "cuda", free=1000)
     assert [found(asked, "mps") for asked in ReplayDevice] == [False, False, True]
     with pytest.raises(
-        OptionError, match=r"lower train\.buffer_size \(env steps\) or use train\.replay_device=host"
+        OptionError, match=r"lower train\.buffer_size \(rows\) or use train\.replay_device=host"
     ):
         found(ReplayDevice.device, "cuda", free=1000)
 

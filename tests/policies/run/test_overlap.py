@@ -30,7 +30,7 @@ def overlapped(**options: Any) -> Config:
     """A tiny run of a pool and four waves, with a replay that they wrap around and a normalisation that every
     wave changes.
     """
-    train = {"updates_per_step": 0.1, "buffer_size": 12 * 9}
+    train = {"updates_per_step": 0.1, "buffer_size": 14 * 9}
     agent = {"normalise_obs": True, "normalise_reward": True}
     return tiny_config(train=train, agent=agent, learner={"overlap": Overlap.bounded}, **options)
 

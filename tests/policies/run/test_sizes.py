@@ -51,13 +51,14 @@ def test_an_env_step_earns_so_many_updates_that_the_replay_ratio_is_kept_with_an
 
 
 def test_a_rollout_has_room_for_one_wave_and_a_replay_for_many() -> None:
-    def capacity(algorithm: str, **train: int) -> int:
+    def capacity(algorithm: str, **train: int) -> tuple[int, int]:
         with Learner(tiny_config(algorithm=algorithm, train=train)) as learner:
-            return learner.buffer.capacity
+            return learner.buffer.capacity, learner.context.sizes.buffer_shape["wave_trials"]
 
-    assert capacity("SAC") == 2000 // 12
-    assert capacity("PPO") == 33
-    assert capacity("PPO", num_init_rollouts_pool=50) == 50
+    assert capacity("SAC") == (2000, 5)
+    assert capacity("SAC", num_rollouts_per_iter=500) == (500 * 14, 500)
+    assert capacity("PPO") == (33 * 14, 33)
+    assert capacity("PPO", num_init_rollouts_pool=50) == (50 * 14, 50)
 
 
 def test_a_replay_that_does_not_fit_is_refused_with_its_size() -> None:

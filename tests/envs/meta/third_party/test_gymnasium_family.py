@@ -268,7 +268,8 @@ def test_a_replay_gives_back_what_was_seen_and_done(kind: str) -> None:
     replay = Replay(
         obs_space=layout.obs_space,
         action_space=family.spec.action_space,
-        capacity_trials=2,
+        capacity_rows=2 * (H + 1),
+        wave_trials=2,
         rows_per_trial=H + 1,
     )
     seen: list[tuple[Any, Any]] = []
