@@ -14,7 +14,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf, open_dict
 
 from configs import schema
-from configs.compose import Composer
+from configs.compose import Composer, load
 from configs.schema import FOLDER, GROUPS, NAME_FIELDS, choice_description, list_text, schemas
 from envs.backends import BACKENDS
 from envs.base import Shelf
@@ -85,12 +85,29 @@ def test_every_experiment_composes_and_changes_something(composer: Composer, nam
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("recipe/**/*.yaml")), ids=lambda file: file.stem)
 def test_every_recipe_is_found_by_its_name_and_sets_what_it_says(composer: Composer, file: Path) -> None:
     # A recipe of an agent comes after that of its environment and algorithm; Memory_Markov has none so far.
-    env, algorithm, agent = [*file.stem.split("_", 2), "Memory_Markov"][:3]
-    words = [f"env={env}", f"algorithm={algorithm}", f"agent={agent}"]
+    if file.parent.name == "by_memory":
+        algorithm, memory = file.stem.split("_")
+        words = ["env=Gymnasium", f"algorithm={algorithm}", f"memory={memory}"]
+    else:
+        env, algorithm, agent = [*file.stem.split("_", 2), "Memory_Markov"][:3]
+        words = [f"env={env}", f"algorithm={algorithm}", f"agent={agent}"]
     composed = OmegaConf.to_container(composer.dict_config(composer.parse(words)))
     values = yaml.safe_load(file.read_text(encoding="utf-8"))
     values.pop("defaults", None)  # the recipe that it continues
     assert _within(values, composed)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_transformer_reads_whole_trials_beside_any_recipe(algorithm: str) -> None:
+    """The recipes of agents with a memory take windows, which start from states that it has not."""
+    discrete = algorithm in ("DQN", "DiscreteSAC")
+    words = [
+        "env=Gymnasium",
+        f"env.id={'CartPole-v1' if discrete else 'Pendulum-v1'}",
+        f"algorithm={algorithm}",
+    ]
+    windows, config = load(words), load([*words, "memory=Transformer"])
+    assert windows.algorithm.window > 0 == config.algorithm.window  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _within(values: Any, composed: Any) -> bool:
