@@ -168,7 +168,7 @@ class AgentConfig:
     )
     critic_shortcut_embedding: int | None = option(
         None,
-        "the same of observation and action for critics that read both; null: shortcut_embedding",
+        "size of the shortcut of observation and action for critics that read both; null: shortcut_embedding",
         low=1,
         only_if=WITH_MEMORY,
     )

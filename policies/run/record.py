@@ -46,7 +46,7 @@ PICTURE = "adaptation.png"
 SECONDS_TO_TELL = 1.0
 # The most variables that the line about withheld ones names; an environment that cannot be built names all.
 MOST_NAMES = 8
-# The same among the options of evaluation.
+# Options of evaluation that change nothing of what is learned.
 UNLEARNED_OF_EVALUATION = ("films", "tasks", "checkpoint")
 
 

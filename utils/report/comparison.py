@@ -80,7 +80,7 @@ class Comparison:
         return {name: fmean(levels[name] for levels in by_seed.values()) for name in names}
 
     def trial_levels(self, environment: str) -> dict[str, float]:
-        """The same of a trial, of which k episodes return k times as much; of other lengths there is none."""
+        """What an oracle and random actions return in a trial: k times an episode; none where k differs."""
         counts = episode_counts(self.rooms[environment])
         if len(counts) > 1:
             return {}
