@@ -23,7 +23,7 @@ from configs.validation import notes
 from configs.values import is_in_open_section
 from envs.base import TaskFamily
 from policies.run.config import Config
-from utils.disk.own_files import check_run_folder
+from utils.disk.own_files import check_can_be_made, check_run_folder
 from utils.options import OptionError
 
 # Flags of Hydra's own that need no config.
@@ -117,6 +117,7 @@ def _single(
     folder = run_folder_of(composed)
     remarks = (*also_changed(composer, config, overrides), *notes(config, overrides))
     if folder is not None and not shown:
+        check_can_be_made(folder)
         check_run_folder(folder, allow_links=config.allow_links)
         if config.resume_if_there and (run := found_again(composed, folder)) is not None:
             return CommandLine(tuple(words), mode="resume_if_there", runs=(run,), notes=remarks)

@@ -14,7 +14,7 @@ from configs.help import also_changed
 from configs.launch import folder_named, refuse_sweep_folder
 from configs.runs import found_again
 from configs.validation import notes
-from utils.disk.own_files import check_run_folder
+from utils.disk.own_files import check_can_be_made, check_run_folder
 from utils.options import OptionError
 
 SWEEP_FOLDER = "hydra.sweep.dir"
@@ -91,6 +91,7 @@ def _placed(all_composed: Sequence[DictConfig], *, numbered: bool) -> tuple[Path
             refuse_sweep_folder(beside, allow_links=composed.allow_links)
         own = folder_named(composed, "hydra.sweep.subdir", beside=beside) if numbered and beside else None
         if own is not None:
+            check_can_be_made(own)
             check_run_folder(own, allow_links=composed.allow_links)
             found_again(composed, own)
         words = " ".join(composed.hydra.overrides.task)

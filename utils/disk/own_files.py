@@ -63,6 +63,22 @@ def check_run_folder(folder: Path, *, allow_links: bool = False) -> None:
             )
 
 
+def check_can_be_made(folder: Path) -> None:
+    """Refuse a folder that could not be made or written into, before anybody tries."""
+    for place in (folder, *folder.parents):
+        try:
+            is_folder = stat.S_ISDIR(os.stat(place).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise OptionError(f"{folder} cannot be made: {error.strerror}.") from error
+        if not is_folder:
+            raise OptionError(f"{folder} cannot be made: {place} is no folder.")
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise OptionError(f"{folder} cannot be made: {place} may not be written into.")
+        return
+
+
 def _entries(folder: Path) -> Iterator[str]:
     """The entries of a run folder itself, and all that is in the folders of the project's own."""
     with suppress(FileNotFoundError, NotADirectoryError):

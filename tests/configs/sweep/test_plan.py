@@ -91,3 +91,10 @@ def test_of_another_sweeper_nobody_knows_the_jobs(
     assert plan.jobs == () and plan.folder is not None
     with pytest.raises(OptionError, match="num_slots=0 is out of range"):
         plan_of(composer, "hydra/sweeper=bayes", "seed=1,2", "num_slots=0")
+
+
+def test_a_folder_of_a_job_that_cannot_be_made_is_a_sentence(composer: Composer, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    words = f"hydra.sweep.dir={tmp_path}", "hydra.sweep.subdir=file/${seed}"
+    with pytest.raises(OptionError, match=r"file/0 cannot be made: .*file is no folder\."):
+        plan_of(composer, "env=Wind", "seed=0,1", *words)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from utils.disk.own_files import (
+    check_can_be_made,
     check_run_folder,
     is_plain_file,
     is_plain_folder,
@@ -95,6 +96,25 @@ def test_a_file_in_the_place_of_a_folder_is_a_sentence(name: str, tmp_path: Path
     (tmp_path / name).touch()
     with pytest.raises(OptionError, match="is a file where a run has a folder"):
         check_run_folder(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_a_sentence_and_nothing_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    check_can_be_made(tmp_path)
+    check_can_be_made(tmp_path / "deep" / "new")
+    for name, why in {
+        "file": "file is no folder",
+        "file/x": "file is no folder",
+        "a" * 300: "too long",
+    }.items():
+        with pytest.raises(OptionError, match=f"cannot be made: .*{why}"):
+            check_can_be_made(tmp_path / name)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(OptionError, match="may not be written into"):
+        check_can_be_made(tmp_path / "deep")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_what_a_link_points_to_stays_as_it_is_whatever_writes(tmp_path: Path) -> None:
