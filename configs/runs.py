@@ -34,6 +34,8 @@ MAY_CHANGE = {
         "checkpoint_every",
         "profile",
         "wandb.mode",
+        # The same servers may be found at another address, as those that are started anew are.
+        "env.urls",
         *PERMISSIONS,
     ),
     "evaluate": (

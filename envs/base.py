@@ -237,6 +237,8 @@ class Shard(ABC):
     """
 
     rows: Rows
+    # What the manager calls slot 0 of this shard, for what is shared out by slots, such as servers.
+    first_slot: int = 0
 
     def bind(self, rows: Rows) -> None:
         """Write into these arrays from now on (called once, before the first reset)."""
@@ -343,6 +345,17 @@ class TaskFamily(ABC):
     def has_oracle(self) -> bool:
         """Whether `oracle_action` is there."""
         return type(self).oracle_action is not TaskFamily.oracle_action
+
+    def prepare(self, num_slots: int) -> None:
+        """Check what lies outside of this process before environments are built for so many slots.
+
+        It is called once or more before a run, and may complete `spec`. A refusal is an `OptionError`.
+        """
+        return
+
+    def measured(self) -> dict[str, float]:
+        """What the family has measured of its environments in this process so far, as metrics by name."""
+        return {}
 
     def oracle_action(self, obs: Obs, task: NDArray[np.float64], info: NDArray[np.float64]) -> NDArray[Any]:
         """[N, ...] actions of a policy that knows the task, as a function of these rows.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from envs.backends import BACKENDS
-from envs.backends.base import Backend, BackendConfig, Factory
+from envs.backends.base import Backend, BackendConfig, Factory, OnFault
 from envs.base import ActionSpace, EnvSpec, ObsSpace, Rows, TaskFamily, map_obs
 from envs.layout import Layout
 from envs.manager.blocks import blocks_of, labels_of
@@ -129,11 +130,13 @@ class ParallelEnvManager:
         # What there is: slots in blocks of one factory each.
         blocks, self._families = blocks_of(families, num_envs)
         self.num_envs = blocks[-1].stop
+        for family in self._families:
+            family.prepare(self.num_envs)
         with_flag = episodes_per_trial > 1 if new_episode_flag is None else new_episode_flag
         # What stands where in an observation.
         self.layout = Layout(self._families[0].spec, with_task=oracle, with_flag=with_flag)
         # What steps the slots. Everything is checked before the first worker is started.
-        self._config = backend or BackendConfig()
+        self._config = _fitting(backend or BackendConfig(), self._families, deterministic)
         self._rng = np.random.default_rng(seed)
         name = backend_name(self._config.name, num_workers)
         check_settings(
@@ -345,3 +348,14 @@ class ParallelEnvManager:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _fitting(config: BackendConfig, families: Sequence[TaskFamily], deterministic: bool) -> BackendConfig:
+    """The settings, with `on_fault=drop` where a re-run of a trial would come out differently.
+
+    A run that promises the same data in spite of faults is left to stop at the first one.
+    """
+    repeats = all(family.spec.deterministic for family in families)
+    if repeats or deterministic or config.on_fault is not OnFault.restart:
+        return config
+    return replace(config, on_fault=OnFault.drop)

@@ -1,7 +1,7 @@
 """A shard host: the shards of some blocks, stepped one after the other; the inside of every backend.
 
 Three numberings of slots meet here. The host's caller counts slots as its rows and commands do. A shard
-counts its own slots from 0. `first_slot` is what the manager calls the caller's slot 0, for messages only.
+counts its own slots from 0. `first_slot` is what the manager calls the caller's slot 0.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class ShardHost:
         self._checked = [own_rows.reward, *float_obs]
         # From now on each shard writes directly into its part of the rows.
         for start, stop, shard in self._placed:
+            shard.first_slot = first_slot + start
             shard.bind(layout.part(rows, start, stop))
 
     @property

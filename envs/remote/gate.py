@@ -6,44 +6,10 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-
-@dataclass(frozen=True)
-class Limits:
-    """What one server is asked to bear from the sessions of one event loop."""
-
-    # Messages under way at the same time; None: as many as there are sessions.
-    max_in_flight: int | None = None
-    # Seconds between the beginnings of two messages.
-    min_interval_s: float = 0.0
-
-
-@dataclass
-class Measure:
-    """What the sessions of this process on one server have cost so far."""
-
-    messages: int = 0
-    in_flight_s: float = 0.0
-    # For the limits, not for the server.
-    waiting_s: float = 0.0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    # Sessions that were opened in place of a lost one.
-    reopenings: int = 0
-    # Sessions that had no seat, and connections that could not be made.
-    refusals: int = 0
-    failed_openings: int = 0
-
-    def since(self, before: Measure) -> Measure:
-        """What was added to an earlier measure."""
-        names = [item.name for item in fields(self)]
-        return Measure(*(getattr(self, name) - getattr(before, name) for name in names))
-
-
-# By server; every gate of this process adds to the same one. Two threads may lose a count, never data.
-MEASURES: dict[str, Measure] = {}
+from envs.remote.blueprint import MEASURES, Limits, Measure
 
 
 @dataclass

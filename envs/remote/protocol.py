@@ -89,6 +89,12 @@ def shown_url(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
 
 
+def is_local(url: str) -> bool:
+    """Whether the server is on this machine, where no proxy leads."""
+    host = _parts_of(url).hostname or ""
+    return host.startswith("127.") or host in ("localhost", "::1")
+
+
 def _parts_of(url: str) -> SplitResult:
     refused = f"{url!r} is no address of a server: write it as http://127.0.0.1:8000."
     try:

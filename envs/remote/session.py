@@ -28,13 +28,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from envs.remote.gate import Gate, Limits, gate_of
+from envs.remote.blueprint import Limits, Patience
+from envs.remote.gate import Gate, gate_of
 from envs.remote.protocol import (
     Answer,
     CallRefusedError,
     CapacityError,
     RemoteError,
     SessionLostError,
+    is_local,
     read_answer,
     read_state,
     request,
@@ -51,19 +53,6 @@ T = TypeVar("T")
 GOODBYE_S = 1.0
 # The pauses between attempts of a reset grow from the first to the second, and are drawn below that.
 PAUSES_S = (0.1, 2.0)
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long a session waits, for what, and how large an answer may be."""
-
-    # For one connection to open.
-    connect_s: float = 10.0
-    # For the answer to one message, without what it waited for its turn.
-    message_s: float = 60.0
-    # For a reset in all: a server that restarts, or has no seat, is tried again for so long.
-    total_s: float = 30.0
-    max_message_mb: int = 100
 
 
 @dataclass
@@ -171,7 +160,6 @@ class Session:
     async def _open(self, gate: Gate) -> None:
         from websockets.asyncio.client import connect
 
-        local = self._address.partition("://")[2].startswith(("127.", "localhost", "[::1]"))
         try:
             self._connection = await connect(
                 self._address,
@@ -181,7 +169,7 @@ class Session:
                 # A server that computes a long step answers no ping: the time-out of the message decides.
                 ping_interval=None,
                 max_size=self.patience.max_message_mb * 2**20,
-                proxy=None if local else True,
+                proxy=None if is_local(self.url) else True,
             )
         except (OSError, TimeoutError, *_handshake_errors()) as error:
             gate.measure.failed_openings += 1

@@ -30,8 +30,15 @@ TASKS = "tasks.json"
 # The folder in a run folder with the checkpoints, from which the run can go on.
 CHECKPOINTS = "checkpoints"
 
-# Options that permit something to one command: they are not recorded, and never read from a record.
-PERMISSIONS = ("allow_links", "resume_without_damaged", "resume_if_there")
+# Options that permit something to one command: they are not recorded, and never read from a record. (A run
+# folder of somebody else may neither start a process nor send the secrets of this machine to a server.)
+PERMISSIONS = (
+    "allow_links",
+    "resume_without_damaged",
+    "resume_if_there",
+    "env.serve",
+    "env.headers_from_env",
+)
 
 
 class DeviceName(Enum):
@@ -242,11 +249,19 @@ def holds_a_run(run_dir: Path) -> str:
     return f"{run_dir} holds a run, which a new one would overwrite: resume={run_dir} goes on with it."
 
 
+def remove_permissions(settings: dict[str, Any]) -> None:
+    """Take out of nested settings what was permitted to one command."""
+    for name in PERMISSIONS:
+        section, _, option_name = name.rpartition(".")
+        owner = settings.get(section) if section else settings
+        if isinstance(owner, dict):
+            owner.pop(option_name, None)
+
+
 def save(config: Config, run_dir: Path) -> None:
     """Record a run's config in its folder, with the number of its format."""
     settings = {"format": FORMAT} | plain(config)
-    for name in PERMISSIONS:
-        del settings[name]
+    remove_permissions(settings)
     replace_file(run_dir / RECORD, yaml.safe_dump(settings, sort_keys=False).encode())
 
 
@@ -273,8 +288,7 @@ def read_record(record: Path) -> dict[str, Any]:
         )
     if number != FORMAT:  # its names mean something else, or are not known
         raise OptionError(f"{record} has format {number}, and this version of Retrial reads format {FORMAT}.")
-    for name in PERMISSIONS:
-        values.pop(name, None)
+    remove_permissions(values)
     return values
 
 

@@ -232,6 +232,7 @@ class RunRecord:
             **{f"faults/{name}": count for name, count in spent.items() if count},
             "time/memory_parent": display.memory_parent,
             "time/memory_workers": display.memory_workers,
+            **self._context.family.measured(),
         }
 
     # -- at the end ------------------------------------------------------------------------------------------

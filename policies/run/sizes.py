@@ -145,6 +145,8 @@ def check_family(config: Config, *, learns: bool = True) -> TaskFamily:
     for its trials. With `learns=False` no buffer is made, so only a learning run needs the room for one.
     """
     family = make_family(config.env)
+    # One environment is to train in, the other to evaluate in; each has all slots.
+    family.prepare(2 * slots_of(config) if learns else slots_of(config))
     _check_spaces(config, family)
     _check_evaluation(config, family, learns=learns)
     fitted_memory(config, family)

@@ -13,6 +13,7 @@ import yaml
 from configs.compose import MODES, Composer
 from configs.records import HYDRAS, is_among, recorded
 from configs.runs import continued
+from envs.meta.third_party.openenv import OpenEnvConfig
 from policies.run.config import CHECKPOINTS, FORMAT, RECORD, Config, plain, save
 from utils.checkpoint import CheckpointStore
 from utils.options import OptionError
@@ -265,3 +266,15 @@ def test_a_record_does_not_choose_where_modules_come_from(
 def test_sections_hold_their_options() -> None:
     assert is_among("backend.name", ["backend."]) and is_among("seed", ["seed"])
     assert not is_among("seeds", ["seed"]) and not is_among("backend", ["backend."])
+
+
+def test_a_record_starts_no_server_and_sends_no_secret(composer: Composer, tmp_path: Path) -> None:
+    env = OpenEnvConfig(serve="module:app", headers_from_env=["Authorization:HOME"])
+    save(replace(composer.config(composer.parse(STARTED)), env=env), tmp_path)
+    written = yaml.safe_load((tmp_path / RECORD).read_text())
+    assert "serve" not in written["env"] and "headers_from_env" not in written["env"]
+    # Nor is what somebody else has put there read.
+    written["env"] |= {"serve": "module:app", "headers_from_env": ["Authorization:HOME"]}
+    (tmp_path / RECORD).write_text(yaml.safe_dump(written))
+    read = recorded(tmp_path, "resume").env
+    assert read.serve is None and read.headers_from_env == []

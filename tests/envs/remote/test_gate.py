@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from envs.remote.gate import Limits, Measure, gate_of
+from envs.remote.blueprint import Limits, Measure
+from envs.remote.gate import gate_of
 
 
 def test_a_gate_belongs_to_a_loop_a_server_and_its_limits() -> None:
@@ -34,5 +35,7 @@ def test_a_turn_that_is_cancelled_while_it_waits_takes_no_place() -> None:
     asyncio.run(work())
 
 
-def test_what_was_added_since_an_earlier_measure() -> None:
-    assert Measure(messages=5, in_flight_s=2.0).since(Measure(messages=2)) == Measure(3, 2.0)
+def test_what_a_run_shows_of_a_server() -> None:
+    shown = Measure(messages=4, in_flight_s=2.0, bytes_sent=100, bytes_received=300, refusals=1).shown()
+    assert (shown["in_flight_ms"], shown["bytes_per_message"], shown["refusals"]) == (500.0, 100.0, 1)
+    assert Measure().shown()["in_flight_ms"] == 0.0

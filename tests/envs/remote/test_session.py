@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from envs.remote.gate import MEASURES, Limits
+from envs.remote.blueprint import MEASURES, Limits, Patience
 from envs.remote.protocol import CallRefusedError, CapacityError, RemoteError, SessionLostError
-from envs.remote.session import Patience, Session
+from envs.remote.session import Session
 from tests.envs.remote.fake_server import FakeServer, Plan
 
 SHORT = Patience(message_s=0.3, total_s=20.0)

@@ -1,0 +1,53 @@
+"""The pages of a server: its health, its schema and its Task API, read with the standard library."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+from envs.remote.protocol import RemoteError, http_url, is_local, shown_url
+
+PAGE_S = 10.0
+# A page that is larger is none of these.
+MOST_BYTES = 10_000_000
+
+
+def get_json(url: str, page: str, headers: Mapping[str, str]) -> Any:
+    """What a page says; None where the server has no such page."""
+    return _asked(url, urllib.request.Request(http_url(url, page), headers=dict(headers)))
+
+
+def post_json(url: str, page: str, data: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
+    """The answer to a question that is sent as JSON."""
+    body, told = json.dumps(data).encode(), {"Content-Type": "application/json", **headers}
+    request = urllib.request.Request(http_url(url, page), data=body, headers=told)
+    answer = _asked(url, request)
+    if answer is None:
+        raise RemoteError(f"{shown_url(url)} has no page {page}.")
+    return answer
+
+
+def is_healthy(url: str) -> bool:
+    """Whether a server says that it is there."""
+    try:
+        return get_json(url, "health", {}) is not None
+    except RemoteError:
+        return False
+
+
+def _asked(url: str, request: urllib.request.Request) -> Any:
+    # A proxy leads away from this machine.
+    handlers = [urllib.request.ProxyHandler({})] if is_local(url) else []
+    try:
+        with urllib.request.build_opener(*handlers).open(request, timeout=PAGE_S) as response:
+            return json.loads(response.read(MOST_BYTES))
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code in (404, 405, 501):
+                return None
+            raise RemoteError(f"{shown_url(url)} answered {error.code} {error.reason}.") from None
+    except (OSError, ValueError) as error:
+        raise RemoteError(f"{shown_url(url)} cannot be read: {error}.") from None
