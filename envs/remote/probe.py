@@ -1,4 +1,4 @@
-"""What is asked of a service before a run: is it there, are its fields as declared, does it repeat itself?"""
+"""What is asked of a service before a run: whether it is there, as declared, and repeats itself."""
 
 from __future__ import annotations
 
