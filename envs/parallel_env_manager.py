@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from envs.backends import BACKENDS
-from envs.backends.base import Backend, BackendConfig, Factory, OnFault
+from envs.backends.base import Backend, BackendConfig, Block, Factory, OnFault
 from envs.base import ActionSpace, EnvSpec, ObsSpace, Rows, TaskFamily, map_obs
 from envs.layout import Layout
 from envs.manager.blocks import blocks_of, labels_of
@@ -128,10 +128,8 @@ class ParallelEnvManager:
         backend: BackendConfig | None = None,
     ) -> None:
         # What there is: slots in blocks of one factory each.
-        blocks, self._families = blocks_of(families, num_envs)
+        blocks, self._families = _prepared(*blocks_of(families, num_envs))
         self.num_envs = blocks[-1].stop
-        for family in self._families:
-            family.prepare(self.num_envs)
         with_flag = episodes_per_trial > 1 if new_episode_flag is None else new_episode_flag
         # What stands where in an observation.
         self.layout = Layout(self._families[0].spec, with_task=oracle, with_flag=with_flag)
@@ -348,6 +346,13 @@ class ParallelEnvManager:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _prepared(blocks: list[Block], families: list[TaskFamily]) -> tuple[list[Block], list[TaskFamily]]:
+    """The same, after each family has checked what it needs for all of the slots."""
+    for family in families:
+        family.prepare(blocks[-1].stop)
+    return blocks, families
 
 
 def _fitting(config: BackendConfig, families: Sequence[TaskFamily], deterministic: bool) -> BackendConfig:

@@ -41,7 +41,7 @@ TESTED_ELSEWHERE = {
     "policies/curriculum/base.py": "tests/policies/curriculum/test_curricula.py, over the registry",
     "policies/algorithms/base.py": "tests/policies/algorithms, over the registry",
     "buffers/base.py": "tests/buffers/test_batch.py",
-    "envs/remote/blueprint.py": "tests/envs/meta/third_party/test_openenv.py, with the family",
+    "envs/remote/service_setup.py": "tests/envs/meta/third_party/test_openenv.py, with the family",
     "envs/remote/probe.py": "tests/envs/meta/third_party/test_openenv.py, with the family",
     "envs/remote/remote_shard.py": "tests/envs/meta/third_party/test_openenv.py, with the family",
     "envs/remote/words.py": "tests/envs/meta/third_party/test_openenv.py, with the family",

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from envs.remote.blueprint import MEASURES, Limits, Measure
+from envs.remote.service_setup import MEASURES, Limits, Measure
 
 
 @dataclass

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from envs.base import arrays_of, uniform_actions
 from envs.interop.spaces import MASK_KEY
 from envs.loop_thread import LoopThread
-from envs.remote.blueprint import Blueprint
 from envs.remote.observations import FieldError
 from envs.remote.pages import get_json
 from envs.remote.protocol import CapacityError, RemoteError, shown_url
 from envs.remote.remote_shard import session_of
+from envs.remote.service_setup import ServiceSetup
 from envs.remote.session import Session
 from utils.options import OptionError, nearest
 
@@ -41,24 +41,24 @@ class Findings:
     heeds_task: bool
 
 
-def probe(blueprint: Blueprint, tasks: NDArray[np.float64], num_slots: int) -> Findings:
+def probe(setup: ServiceSetup, tasks: NDArray[np.float64], num_slots: int) -> Findings:
     """Ask the servers everything that can be asked before a run; a refusal is an `OptionError`.
 
     `tasks` are two, different ones where there are any. `num_slots` sessions are opened at the same time.
     """
-    for url in blueprint.urls:
-        _check_schema(blueprint, url)
+    for url in setup.urls:
+        _check_schema(setup, url)
     found: list[Findings] = []
 
     async def work() -> None:
-        found.append(await _findings(blueprint, tasks))
-        await _check_seats(blueprint, tasks[0], num_slots)
+        found.append(await _findings(setup, tasks))
+        await _check_seats(setup, tasks[0], num_slots)
 
     loop = LoopThread("event loop of a probe")
     try:
         loop.run(work())
     except (RemoteError, FieldError) as error:
-        server = ", ".join(map(shown_url, blueprint.urls))
+        server = ", ".join(map(shown_url, setup.urls))
         raise OptionError(f"OpenEnv cannot be played on {server}: {error}.") from error
     finally:
         loop.end()
@@ -66,15 +66,15 @@ def probe(blueprint: Blueprint, tasks: NDArray[np.float64], num_slots: int) -> F
     return found[0]
 
 
-def _check_schema(blueprint: Blueprint, url: str) -> None:
+def _check_schema(setup: ServiceSetup, url: str) -> None:
     """The names of fields are those of the server, as far as it has a schema."""
     try:
-        schema = get_json(url, "schema", blueprint.headers)
+        schema = get_json(url, "schema", setup.headers)
     except RemoteError as error:
         raise OptionError(str(error)) from error
     for part, option, names in (
-        ("observation", "observation", blueprint.reader.names),
-        ("action", "actions", blueprint.writer.names),
+        ("observation", "observation", setup.reader.names),
+        ("action", "actions", setup.writer.names),
     ):
         described = schema.get(part) if isinstance(schema, Mapping) else None
         known = described.get("properties") if isinstance(described, Mapping) else None
@@ -87,60 +87,60 @@ def _check_schema(blueprint: Blueprint, url: str) -> None:
                 )
 
 
-async def _findings(blueprint: Blueprint, tasks: NDArray[np.float64]) -> Findings:
+async def _findings(setup: ServiceSetup, tasks: NDArray[np.float64]) -> Findings:
     """Play the same episode twice, then one with another seed and one of another task."""
-    session = session_of(blueprint, blueprint.urls[0])
+    session = session_of(setup, setup.urls[0])
     try:
-        first = await _played(blueprint, session, tasks[0], seed=1)
-        again = await _played(blueprint, session, tasks[0], seed=1)
+        first = await _played(setup, session, tasks[0], seed=1)
+        again = await _played(setup, session, tasks[0], seed=1)
         await session.close()
-        fresh = await _played(blueprint, session, tasks[0], seed=1)
-        other_seed = await _played(blueprint, session, tasks[0], seed=2)
-        other_task = await _played(blueprint, session, tasks[1], seed=1)
+        fresh = await _played(setup, session, tasks[0], seed=1)
+        other_seed = await _played(setup, session, tasks[0], seed=2)
+        other_task = await _played(setup, session, tasks[1], seed=1)
     finally:
         await session.close()
     has_tasks = bool((tasks[0] != tasks[1]).any())
     return Findings(
         first == again == fresh,
-        first != other_seed or blueprint.tasks.by_seed,
+        first != other_seed or setup.tasks.by_seed,
         first != other_task or not has_tasks,
     )
 
 
 async def _played(
-    blueprint: Blueprint, session: Session, task: NDArray[np.float64], seed: int
+    setup: ServiceSetup, session: Session, task: NDArray[np.float64], seed: int
 ) -> list[tuple[bytes, float | None, bool]]:
     """The rows of one episode with actions that depend on what is legal and on nothing else."""
     rng = np.random.default_rng(0)
-    answer = await session.reset(blueprint.tasks.reset_arguments(task, seed))
+    answer = await session.reset(setup.tasks.reset_arguments(task, seed))
     rows: list[tuple[bytes, float | None, bool]] = []
     for _ in range(STEPS):
-        obs = blueprint.reader.read(answer.observation)
+        obs = setup.reader.read(answer.observation)
         bits = b"".join(array.tobytes() for array in arrays_of(obs))
         rows.append((bits, answer.reward, answer.done))
         if answer.done:
             break
-        action = uniform_actions(rng, blueprint.writer.space, 1)
-        if isinstance(obs, dict) and blueprint.writer.space.shape == ():
+        action = uniform_actions(rng, setup.writer.space, 1)
+        if isinstance(obs, dict) and setup.writer.space.shape == ():
             legal = np.flatnonzero(obs[MASK_KEY])
             action = legal[rng.integers(len(legal))] if len(legal) else action
-        answer = await session.step(blueprint.writer.write(action))
+        answer = await session.step(setup.writer.write(action))
     return rows
 
 
-async def _check_seats(blueprint: Blueprint, task: NDArray[np.float64], num_slots: int) -> None:
+async def _check_seats(setup: ServiceSetup, task: NDArray[np.float64], num_slots: int) -> None:
     """Open all the sessions of a run at the same time, and give their seats back."""
-    patience = replace(blueprint.patience, total_s=min(SEATS_S, blueprint.patience.total_s))
-    impatient = replace(blueprint, patience=patience)
-    sessions = [session_of(impatient, blueprint.url_of(slot)) for slot in range(num_slots)]
-    resets = (session.reset(blueprint.tasks.reset_arguments(task, 1)) for session in sessions)
+    patience = replace(setup.patience, total_s=min(SEATS_S, setup.patience.total_s))
+    impatient = replace(setup, patience=patience)
+    sessions = [session_of(impatient, setup.url_of(slot)) for slot in range(num_slots)]
+    resets = (session.reset(setup.tasks.reset_arguments(task, 1)) for session in sessions)
     try:
         answers: list[Any] = await asyncio.gather(*resets, return_exceptions=True)
     finally:
         await asyncio.gather(*(session.close() for session in sessions))
     for error in answers:
         if isinstance(error, CapacityError):
-            needed = -(-num_slots // len(blueprint.urls))
+            needed = -(-num_slots // len(setup.urls))
             seats = "too few seats" if error.seats is None else f"{error.seats} seats"
             raise OptionError(
                 f"The server has {seats}, and this run needs {needed} on each, to train and to evaluate: "
@@ -150,9 +150,9 @@ async def _check_seats(blueprint: Blueprint, task: NDArray[np.float64], num_slot
             raise error
 
 
-def tell(findings: Findings, blueprint: Blueprint) -> None:
+def tell(findings: Findings, setup: ServiceSetup) -> None:
     """Warn of what the user may not expect, one sentence each."""
-    server = ", ".join(map(shown_url, blueprint.urls))
+    server = ", ".join(map(shown_url, setup.urls))
     if not findings.deterministic:
         _log.warning(
             "%s is not deterministic: the same task, seed and actions gave other rows, so trials that meet a "
@@ -167,5 +167,5 @@ def tell(findings: Findings, blueprint: Blueprint) -> None:
             "know (%s) without an error.",
             server,
             STEPS,
-            ", ".join(blueprint.tasks.names) or "split, index",
+            ", ".join(setup.tasks.names) or "split, index",
         )

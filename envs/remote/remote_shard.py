@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from envs.async_shard import AsyncShard
 from envs.base import Obs, SlotError, paired_arrays
 from envs.remote.actions import ActionRefusedError
-from envs.remote.blueprint import Blueprint
 from envs.remote.observations import FieldError
 from envs.remote.protocol import Answer, SessionLostError, shown_url
+from envs.remote.service_setup import ServiceSetup
 from envs.remote.session import Session
 
 _log = logging.getLogger(__name__)
@@ -30,29 +30,29 @@ class RemoteShard(AsyncShard):
     re-runs the trial from its key in a new session.
     """
 
-    def __init__(self, num_slots: int, blueprint: Blueprint) -> None:
-        self._blueprint = blueprint
+    def __init__(self, num_slots: int, setup: ServiceSetup) -> None:
+        self._setup = setup
         self._sessions: list[Session | None] = [None] * num_slots
         self._reward_was_missing = False
 
     async def reset_slot(self, slot: int, task: NDArray[np.float64], seed: int) -> None:
         """Start an episode; a slot without a session opens one here, and only here."""
         session = self._sessions[slot]
-        if session is not None and self._blueprint.session_per_episode:
+        if session is not None and self._setup.session_per_episode:
             await session.close()
-        answer = await self._reset(slot, self._blueprint.tasks.reset_arguments(task, seed % SEEDS))
+        answer = await self._reset(slot, self._setup.tasks.reset_arguments(task, seed % SEEDS))
         if answer.done:
             raise SlotError(slot, "the reset answered with an episode that is over already")
         self._store(slot, self._read(slot, answer))
 
     async def _reset(self, slot: int, arguments: dict[str, Any]) -> Answer:
         """Reset on the server of this slot; with failover, on the next ones where it does not answer."""
-        blueprint, current = self._blueprint, self._sessions[slot]
-        turns = len(blueprint.urls) if blueprint.failover else 1
+        setup, current = self._setup, self._sessions[slot]
+        turns = len(setup.urls) if setup.failover else 1
         first = self.first_slot + slot
         for turn in range(turns):
             if current is None:
-                current = session_of(blueprint, blueprint.url_of(first, turn), turns)
+                current = session_of(setup, setup.url_of(first, turn), turns)
             self._sessions[slot] = current
             try:
                 return await current.reset(arguments)
@@ -66,7 +66,7 @@ class RemoteShard(AsyncShard):
     async def step_slot(self, slot: int, action: Any) -> None:
         """Step the slot; everything is checked before anything is stored."""
         try:
-            fields = self._blueprint.writer.write(action)
+            fields = self._setup.writer.write(action)
         except ActionRefusedError as error:
             raise SlotError(slot, str(error)) from None
         session = self._sessions[slot]
@@ -87,7 +87,7 @@ class RemoteShard(AsyncShard):
 
     def _read(self, slot: int, answer: Answer) -> Obs:
         try:
-            return self._blueprint.reader.read(answer.observation)
+            return self._setup.reader.read(answer.observation)
         except FieldError as error:
             raise SlotError(slot, str(error)) from None
 
@@ -98,16 +98,16 @@ class RemoteShard(AsyncShard):
     def _reward_of(self, slot: int, answer: Answer) -> float:
         if answer.reward is not None:
             return answer.reward
-        if self._blueprint.raise_for_missing_reward:
+        if self._setup.raise_for_missing_reward:
             raise SlotError(slot, "the step has no reward (missing_reward=zero takes it as 0)")
         if not self._reward_was_missing:
             self._reward_was_missing = True
-            server = shown_url(self._blueprint.url_of(self.first_slot + slot))
+            server = shown_url(self._setup.url_of(self.first_slot + slot))
             _log.warning("%s gives no reward for a step, which counts as 0. (This is told once.)", server)
         return 0.0
 
 
-def session_of(blueprint: Blueprint, url: str, turns: int = 1) -> Session:
+def session_of(setup: ServiceSetup, url: str, turns: int = 1) -> Session:
     """A new session, whose patience is divided among so many turns."""
-    patience = replace(blueprint.patience, total_s=blueprint.patience.total_s / turns)
-    return Session(url, patience, blueprint.limits, blueprint.headers)
+    patience = replace(setup.patience, total_s=setup.patience.total_s / turns)
+    return Session(url, patience, setup.limits, setup.headers)

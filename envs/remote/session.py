@@ -28,7 +28,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from envs.remote.blueprint import Limits, Patience
 from envs.remote.gate import Gate, gate_of
 from envs.remote.protocol import (
     Answer,
@@ -43,6 +42,7 @@ from envs.remote.protocol import (
     shown_url,
     websocket_url,
 )
+from envs.remote.service_setup import Limits, Patience
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from envs.base import EnvConfig, EnvSpec, Shard, Shelf, TaskFamily
 from envs.meta.kernels import check_split
 from envs.remote.actions import FieldWriter, RemoteActionKind
-from envs.remote.blueprint import MEASURES, Blueprint, Limits, Patience
 from envs.remote.observations import FieldReader
 from envs.remote.protocol import shown_url, websocket_url
+from envs.remote.service_setup import MEASURES, Limits, Patience, ServiceSetup
 from envs.remote.tasks import TaskSource, task_arguments
 from envs.remote.words import named_value, value_of
 from utils.options import OptionError, option
@@ -115,7 +115,7 @@ class OpenEnv(TaskFamily):
             described.read,
             described.read_size,
         )
-        self._blueprint = Blueprint(
+        self._setup = ServiceSetup(
             tuple(config.urls),
             reader,
             writer,
@@ -134,8 +134,8 @@ class OpenEnv(TaskFamily):
             name="OpenEnv",
             obs_space=reader.space,
             action_space=writer.space,
-            task_dim=self._blueprint.tasks.task_dim,
-            split=self._blueprint.tasks.split,
+            task_dim=self._setup.tasks.task_dim,
+            split=self._setup.tasks.split,
         )
 
     @classmethod
@@ -155,36 +155,36 @@ class OpenEnv(TaskFamily):
         self._serve()
         tasks = self.sample_tasks(np.random.default_rng(0), 20, "train")
         other = next((task for task in tasks if (task != tasks[0]).any()), tasks[0])
-        findings = probe(self._blueprint, np.stack([tasks[0], other]), num_slots)
-        tell(findings, self._blueprint)
+        findings = probe(self._setup, np.stack([tasks[0], other]), num_slots)
+        tell(findings, self._setup)
         self.spec = replace(self.spec, deterministic=findings.deterministic)
         self._is_prepared = True
 
     def _serve(self) -> None:
-        if self.config.serve and not self._blueprint.urls:
+        if self.config.serve and not self._setup.urls:
             from envs.remote.serving import served_urls
 
             urls = served_urls(self.config.serve, self.config.num_servers)
-            self._blueprint = replace(self._blueprint, urls=urls)
+            self._setup = replace(self._setup, urls=urls)
 
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
         check_split(split)
-        if self._blueprint.tasks.api is not None:
+        if self._setup.tasks.api is not None:
             self._serve()
-        url = next(iter(self._blueprint.urls), None)
-        return self._blueprint.tasks.sample(rng, n, split, url, self._blueprint.headers)
+        url = next(iter(self._setup.urls), None)
+        return self._setup.tasks.sample(rng, n, split, url, self._setup.headers)
 
     def make_shard(self, num_slots: int, threads: int = 1) -> Shard:
         # The slots wait for their servers at the same time, in coroutines.
         from envs.remote.remote_shard import RemoteShard  # asyncio is for those who use it
 
         self._serve()
-        return RemoteShard(num_slots, self._blueprint)
+        return RemoteShard(num_slots, self._setup)
 
     def measured(self) -> dict[str, float]:
         """What the sessions of this process have cost so far, by server."""
         found: dict[str, float] = {}
-        for url in self._blueprint.urls:
+        for url in self._setup.urls:
             server = shown_url(url)
             if server in MEASURES:
                 name = server.partition("://")[2]

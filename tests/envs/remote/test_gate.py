@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from envs.remote.blueprint import Limits, Measure
 from envs.remote.gate import gate_of
+from envs.remote.service_setup import Limits, Measure
 
 
 def test_a_gate_belongs_to_a_loop_a_server_and_its_limits() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from envs.remote.blueprint import MEASURES, Limits, Patience
 from envs.remote.protocol import CallRefusedError, CapacityError, RemoteError, SessionLostError
+from envs.remote.service_setup import MEASURES, Limits, Patience
 from envs.remote.session import Session
 from tests.envs.remote.fake_server import FakeServer, Plan
 

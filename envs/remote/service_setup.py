@@ -1,4 +1,4 @@
-"""Blueprint: what a worker has to know of servers before it speaks to one; importing it costs nothing.
+"""ServiceSetup: what a worker has to know of servers before it speaks to one; importing it costs nothing.
 
 Here is also what the sessions of this process have cost so far, by server.
 """
@@ -70,7 +70,7 @@ MEASURES: dict[str, Measure] = {}
 
 
 @dataclass(frozen=True)
-class Blueprint:
+class ServiceSetup:
     """All that a worker needs to know of the servers and of what is said to them."""
 
     urls: tuple[str, ...]
