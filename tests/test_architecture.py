@@ -41,16 +41,15 @@ TESTED_ELSEWHERE = {
     "policies/curriculum/base.py": "tests/policies/curriculum/test_curricula.py, over the registry",
     "policies/algorithms/base.py": "tests/policies/algorithms, over the registry",
     "buffers/base.py": "tests/buffers/test_batch.py",
-    "envs/remote/service_setup.py": "tests/envs/meta/third_party/test_openenv.py, with the family",
-    "envs/remote/probe.py": "tests/envs/meta/third_party/test_openenv.py, with the family",
-    "envs/remote/remote_shard.py": "tests/envs/meta/third_party/test_openenv.py, with the family",
-    "envs/remote/words.py": "tests/envs/meta/third_party/test_openenv.py, with the family",
 }
 
 # The private methods of OmegaConf's nodes, such as `_get_node`.
 OMEGACONF_METHODS = {
     name for kind in (DictConfig, ListConfig) for name in dir(kind) if re.match(r"_[a-z]", name)
 }
+
+# The one file or folder that imports a library.
+PLACES = {"wandb": "utils/wandb_run.py", "websockets": "envs/remote/", "openenv": "envs/remote/servers/"}
 
 Rule = Callable[[str, ast.Module], Iterator[str]]
 
@@ -88,11 +87,8 @@ def libraries_in_their_place(name: str, tree: ast.Module) -> Iterator[str]:
     for line, dotted in imports(tree):
         library = dotted.partition(".")[0]
         front = name == "main.py" or name.startswith("configs/")
-        if (library in ("hydra", "omegaconf") and not front) or (
-            library == "wandb" and name != "utils/wandb_run.py"
-        ):
-            yield f"{line}: {library} has another place"
-        if library == "websockets" and not name.startswith("envs/remote/"):
+        hydra = library in ("hydra", "omegaconf")
+        if (hydra and not front) or not name.startswith(PLACES.get(library, "")):
             yield f"{line}: {library} has another place"
     if name.startswith("envs/"):
         yield from (
@@ -256,7 +252,7 @@ MORE_OFFENCES: list[tuple[Rule, str, str]] = [
     (libraries_in_their_place, "utils/logger.py", "def f():\n    import wandb"),
     (libraries_in_their_place, "envs/interop/x.py", "from stable_baselines3 import PPO"),
     (libraries_in_their_place, "envs/meta/x.py", "def f():\n    import torch"),
-    (libraries_in_their_place, "envs/meta/x.py", "def f():\n    import websockets"),
+    (libraries_in_their_place, "envs/remote/x.py", "import openenv"),
     (the_manager_has_an_inside, "envs/interop/x.py", "import envs.manager.recovery"),
     (private_parts_in_one_file, "configs/x.py", "node._is_optional()"),
     (families_and_backends_apart, "envs/backends/x.py", "from envs import meta"),

@@ -10,61 +10,19 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from envs.backends.base import BackendConfig, OnFault
-from envs.base import Split, TaskFamily
-from envs.meta.make_env import make_env, make_family, make_parallel_env
-from envs.parallel_env_manager import EnvCrashLoopError, ParallelEnvManager
+from envs.backends.base import OnFault
+from envs.base import Split
+from envs.meta.make_env import make_env, make_family
 from tests.envs.meta.played import Played, play_alone
 from tests.envs.remote.fake_server import FakeServer, Game
+from tests.envs.remote.played_service import OPTIONS, SCRIPTED, family_of, manager_of, rows_of
 from utils.options import OptionError
-
-OPTIONS: dict[str, Any] = {
-    "observation": ["numbers:4"],
-    "text": ["text:10"],
-    "mask": "legal_actions",
-    "actions": ["column:4"],
-    "tasks": ["task=0|1|2"],
-    "max_episode_steps": 4,
-    "patience_s": 20.0,
-}
-SCRIPTED = np.arange(40) % 3
 
 
 @pytest.fixture
 def server() -> Iterator[FakeServer]:
     with FakeServer() as made:
         yield made
-
-
-def family_of(*servers: FakeServer, **options: Any) -> TaskFamily:
-    return make_family("OpenEnv", urls=[server.url for server in servers], **(OPTIONS | options))
-
-
-def manager_of(family: TaskFamily, slots: int = 3, backend: str = "serial", **settings: Any) -> Any:
-    return ParallelEnvManager(
-        family,
-        slots,
-        episodes_per_trial=2,
-        seed=3,
-        backend=BackendConfig(name=backend, **settings),
-        num_workers=2 if backend in ("process", "thread") else 1,
-    )
-
-
-def rows_of(family: TaskFamily, backend: str = "serial", when: Any = None, **settings: Any) -> list[Any]:
-    """All rows of one trial in each slot, with actions that are written down; `when(t)` is called before."""
-    seen: list[Any] = []
-    with manager_of(family, backend=backend, **settings) as manager:
-        rows = manager.reset()
-        for t, action in enumerate(SCRIPTED[:9].tolist()):
-            numbers = rows.obs["observation"].copy()
-            seen.append(
-                (numbers.tolist(), rows.reward.tolist(), rows.terminated.tolist(), rows.valid.tolist())
-            )
-            if when is not None:
-                when(t)
-            rows = manager.step(np.full(3, action))
-    return seen
 
 
 def test_what_it_reports_follows_from_the_options(server: FakeServer) -> None:
@@ -119,82 +77,7 @@ def test_a_server_that_restarts_in_the_middle_of_a_trial_changes_no_row(
     assert rows_of(family_of(server), backend, restarts) == undisturbed
 
 
-def test_slots_are_shared_out_among_servers_by_their_numbers() -> None:
-    with FakeServer() as one, FakeServer() as other:
-        for backend in ("serial", "asyncio"):
-            family = family_of(one, other)
-            with manager_of(family, 3, backend) as manager:
-                one.log.clear()
-                other.log.clear()
-                manager.reset(tasks=[[0.0], [1.0], [2.0]])
-            told = [
-                [message["data"]["task"] for _, message in server.log if message["type"] == "reset"]
-                for server in (one, other)
-            ]
-            assert (sorted(told[0]), told[1]) == ([0, 2], [1])
-
-
-def test_failover_moves_a_slot_at_a_reset_and_changes_no_row() -> None:
-    with FakeServer() as one, FakeServer() as other:
-        undisturbed = rows_of(family_of(one))
-        family = family_of(one, other, failover=True, patience_s=2.0)
-        assert rows_of(family, when=lambda t: one.stop() if t == 3 else None) == undisturbed
-        one.start()
-
-
-def test_without_failover_a_server_that_stays_away_ends_the_run(server: FakeServer) -> None:
-    family = family_of(server, patience_s=0.3)
-    with pytest.raises(EnvCrashLoopError, match=r"cannot be reached.*tried for 0\.3 s"):
-        rows_of(family, when=lambda t: server.stop() if t == 3 else None)
-    server.start()
-
-
-def test_a_session_for_each_episode(server: FakeServer) -> None:
-    for session, more in (("keep", 0), ("per_episode", 1)):
-        played = Played(family_of(server, session=session), 1)
-        played.reset([0], [[0.0]], [1])
-        before = server.sessions
-        played.reset([0], [[0.0]], [2])
-        assert server.sessions - before == more
-        played.shard.close()
-
-
 # -- what is asked before a run ------------------------------------------------------------------------------
-
-
-def refused(*servers: FakeServer, slots: int = 1, **options: Any) -> str:
-    with pytest.raises(OptionError) as caught:
-        family_of(*servers, **options).prepare(slots)
-    return str(caught.value)
-
-
-def test_names_that_the_server_does_not_have_are_refused(server: FakeServer) -> None:
-    assert "has no field 'number' in its observation (observation=). Did you mean 'numbers'?" in refused(
-        server, observation=["number:4"]
-    )
-    assert "has no field 'colum' in its action (actions=). Did you mean 'column'?" in refused(
-        server, actions=["colum:4"]
-    )
-
-
-def test_sizes_that_are_not_the_servers_are_refused(server: FakeServer) -> None:
-    assert "field 'numbers' has 4 numbers, and 5 were declared" in refused(server, observation=["numbers:5"])
-    assert "field 'legal_actions' is [1, 2, 3], not among 0 to 2" in refused(server, actions=["column:3"])
-
-
-def test_too_few_seats_are_one_sentence_before_the_run() -> None:
-    with FakeServer(seats=3) as server:
-        family_of(server).prepare(3)
-        said = refused(server, slots=8)
-        assert said == (
-            "The server has 3 seats, and this run needs 8 on each, to train and to evaluate: "
-            "start it with max_concurrent_envs=12, or set a smaller num_slots."
-        )
-
-
-def test_a_server_that_is_not_there_is_one_sentence() -> None:
-    said = refused(FakeServer(port=9))
-    assert said.startswith("http://127.0.0.1:9 cannot be read") and said.count("\n") == 0
 
 
 @pytest.mark.parametrize(
@@ -236,13 +119,6 @@ class Noisy(Game):
         return found
 
 
-class Deaf(Game):
-    """Drops seed and task, as servers do whose reset does not name them."""
-
-    def reset(self, data: dict[str, Any]) -> dict[str, Any]:
-        return super().reset({})
-
-
 def test_what_is_not_deterministic_is_found_out_and_gives_up_trials(caplog: pytest.LogCaptureFixture) -> None:
     with FakeServer(make=Noisy) as server:
         family = family_of(server)
@@ -252,15 +128,6 @@ def test_what_is_not_deterministic_is_found_out_and_gives_up_trials(caplog: pyte
         assert "is not deterministic" in caplog.text
         with manager_of(family, on_fault=OnFault["raise"]) as manager:
             assert manager._config.on_fault is OnFault["raise"], "what was chosen is kept"
-
-
-def test_seeds_and_tasks_that_change_nothing_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    with FakeServer() as server:
-        family_of(server).prepare(1)
-        assert not caplog.text
-    with FakeServer(make=Deaf) as server:
-        family_of(server).prepare(1)
-    assert "ignores the seed" in caplog.text and "a reset drops arguments" in caplog.text
 
 
 def test_secrets_reach_the_server_and_nothing_else(
@@ -344,36 +211,9 @@ def test_tasks_are_arguments_seeds_or_one(server: FakeServer) -> None:
     assert family_of(server, tasks=[]).sample_tasks(rng, 3, "train").tolist() == [[0.0]] * 3
 
 
-class Silent(Game):
-    """Gives no reward."""
-
-    def observed(self, reward: float | None) -> dict[str, Any]:
-        return super().observed(None)
-
-
-def test_a_missing_reward_is_zero_and_told_once_or_refused(caplog: pytest.LogCaptureFixture) -> None:
-    with FakeServer(make=Silent) as server:
-        rows_of(family_of(server))
-        assert caplog.text.count("gives no reward for a step") == 1
-        with pytest.raises(EnvCrashLoopError, match="the step has no reward"):
-            rows_of(family_of(server, missing_reward="refuse"))
-
-
 def test_what_sessions_cost_is_measured_by_server(server: FakeServer) -> None:
     family = family_of(server)
     rows_of(family, "asyncio")
     measured = family.measured()
     assert measured[f"openenv/127.0.0.1:{server.port}/messages"] > 20
     assert measured[f"openenv/127.0.0.1:{server.port}/bytes_per_message"] > 50
-
-
-def test_an_error_of_the_environment_is_a_fault_with_its_words() -> None:
-    def plan(session: int, message: dict[str, Any], index: int) -> str | None:
-        return "EXECUTION_ERROR" if broken and message["type"] == "step" else None
-
-    broken: list[bool] = []
-    with FakeServer(plan) as server, make_parallel_env("OpenEnv", 1, 1, urls=[server.url], **OPTIONS) as env:
-        env.reset()
-        broken.append(True)
-        with pytest.raises(EnvCrashLoopError, match="EXECUTION_ERROR: as planned"):
-            env.step(np.array([3]))

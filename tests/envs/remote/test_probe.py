@@ -1,0 +1,69 @@
+"""What is asked of a service before a run: each mistake is one sentence, and a surprise is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.envs.remote.fake_server import FakeServer, Game
+from tests.envs.remote.played_service import family_of
+from utils.options import OptionError
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer() as made:
+        yield made
+
+
+def refused(*servers: FakeServer, slots: int = 1, **options: Any) -> str:
+    with pytest.raises(OptionError) as caught:
+        family_of(*servers, **options).prepare(slots)
+    return str(caught.value)
+
+
+class Deaf(Game):
+    """Drops seed and task, as servers do whose reset does not name them."""
+
+    def reset(self, data: dict[str, Any]) -> dict[str, Any]:
+        return super().reset({})
+
+
+def test_names_that_the_server_does_not_have_are_refused(server: FakeServer) -> None:
+    assert "has no field 'number' in its observation (observation=). Did you mean 'numbers'?" in refused(
+        server, observation=["number:4"]
+    )
+    assert "has no field 'colum' in its action (actions=). Did you mean 'column'?" in refused(
+        server, actions=["colum:4"]
+    )
+
+
+def test_sizes_that_are_not_the_servers_are_refused(server: FakeServer) -> None:
+    assert "field 'numbers' has 4 numbers, and 5 were declared" in refused(server, observation=["numbers:5"])
+    assert "field 'legal_actions' is [1, 2, 3], not among 0 to 2" in refused(server, actions=["column:3"])
+
+
+def test_too_few_seats_are_one_sentence_before_the_run() -> None:
+    with FakeServer(seats=3) as server:
+        family_of(server).prepare(3)
+        said = refused(server, slots=8)
+        assert said == (
+            "The server has 3 seats, and this run needs 8 on each, to train and to evaluate: "
+            "start it with max_concurrent_envs=12, or set a smaller num_slots."
+        )
+
+
+def test_a_server_that_is_not_there_is_one_sentence() -> None:
+    said = refused(FakeServer(port=9))
+    assert said.startswith("http://127.0.0.1:9 cannot be read") and said.count("\n") == 0
+
+
+def test_seeds_and_tasks_that_change_nothing_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    with FakeServer() as server:
+        family_of(server).prepare(1)
+        assert not caplog.text
+    with FakeServer(make=Deaf) as server:
+        family_of(server).prepare(1)
+    assert "ignores the seed" in caplog.text and "a reset drops arguments" in caplog.text
