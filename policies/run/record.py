@@ -200,8 +200,7 @@ class RunRecord:
     def write_line(self, metrics: dict[str, Any]) -> None:
         """Write one line of metrics at the end of an iteration."""
         # An evaluation changes what the display and the end of the run show.
-        evaluated = curves_of(metrics)
-        if evaluated:
+        if evaluated := curves_of(metrics):
             self._evaluation, self._evaluated = evaluated, metrics
             self.final_return = evaluated[self._context.tasks.test][-1]
 
