@@ -1,16 +1,18 @@
 """What a curriculum is worth: each beside `uniform`, for as many env steps, where choosing tasks matters.
 
-    python -m benchmarks.curricula                       every case, seeds 0 to 4, into curricula.json
+    python -m benchmarks.curricula                       every case, seeds 0 to 4
     python -m benchmarks.curricula stages --seeds 0 1
 
 Each case is a run of `main.py` whose agent is given the task, so that it learns in seconds; the score is the
-return at its end, on the test list or on one part of it.
+return at its end, on the test list or on one part of it. Each case goes into
+benchmarks/results/curricula.json, in place of an older one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -107,11 +109,12 @@ def main() -> None:
     for name in chosen.names or CASES:
         case = CASES[name]
         scores = {one: returns_by_seed(case, one, chosen.seeds) for one in ("uniform", name)}
-        found[name] = {"command": " ".join(case.words), "metric": case.metric, "scores": scores}
+        settings = {"command": " ".join(case.words), "metric": case.metric, "seeds": chosen.seeds}
+        found[name] = settings | {"scores": scores, "load": os.getloadavg()}
         for one, values in scores.items():
             print(f"{name:18}{one:18}{iqm_interval(values)!s:32}{[round(value, 2) for value in values]}")
-    if not chosen.names:
-        write(RESULTS, {"machine": machine, "seeds": chosen.seeds, "cases": found})
+        before = json.loads(RESULTS.read_text(encoding="utf-8"))["cases"] if RESULTS.exists() else {}
+        write(RESULTS, {"machine": machine, "cases": before | found})
 
 
 if __name__ == "__main__":
