@@ -16,9 +16,7 @@ from utils.processes.imports import imports_from_elsewhere
 class Runs(Protocol):
     """Acts with a learner for a run; `SystemExit` where the run could not go on."""
 
-    def __call__(
-        self, act: Any, config: Any, family: Any, run_dir: Path, /, *, learns: bool = True
-    ) -> float: ...
+    def __call__(self, act: Any, config: Any, family: Any, run_dir: Path, /, **how: Any) -> float: ...
 
 
 def evaluate_runs(runs: Sequence[RecordedRun], run_with: Runs, *, failed: int) -> tuple[str, int]:

@@ -55,8 +55,12 @@ class Learner:
         learns: bool = True,
         family: TaskFamily | None = None,
         lock: RunLock | None = None,
+        backends: Path | None = None,
     ) -> None:
-        """`family` is one that is checked already, and `lock` that of the folder; by default both follow."""
+        """`family` is one that is checked already, and `lock` that of the folder; by default both follow.
+
+        `backends` is the file in which the jobs of a sweep note what backend=auto has chosen.
+        """
         family = family or check_family(config, learns=learns)
         self.learns, self.watch = learns, Stopwatch()
         self._use(RunContext.of(config, family, prepare_torch(config), run_dir, learns=learns))
@@ -67,7 +71,7 @@ class Learner:
 
         # What is learned from: how the environments are stepped may depend on how fast the agent acts.
         env = self.config.env
-        self.backend = pick_backend(self.config, family, self.agent, self.device)
+        self.backend = pick_backend(self.config, family, self.agent, self.device, backends)
         self.environments = RunEnvironments(self.context, self.backend.backend, 1)  # none of them is made yet
         regime = env.max_rollouts_per_task, env.num_train_tasks, env.num_eval_tasks
         self.init_env("meta", env.family, *regime, num_parallel_workers=self.backend.num_workers)

@@ -12,10 +12,16 @@ from pathlib import Path
 
 import psutil
 
+# The variable that says how many of the cores this process, and what it starts, should use: jobs that run
+# side by side have a share each.
+CORES = "RETRIAL_CORES"
+
 
 def available_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The cores that this process may use, or its share of them."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    share = os.environ.get(CORES, "")
+    return max(1, min(cores, int(share))) if share.isdecimal() else cores
 
 
 def available_memory() -> int:

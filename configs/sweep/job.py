@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -15,10 +16,12 @@ from configs.evaluating import Runs
 from configs.runs import RecordedRun, found_again
 from policies.learner import Learner
 from policies.run.config import CHECKPOINTS
+from policies.run.hardware import BACKENDS_FILE
 from policies.run.progress import Stage
 from utils.checkpoint import newest_facts
 from utils.console import Console
 from utils.disk.own_files import open_own
+from utils.processes.streams import lines_begin_with
 from utils.report.folders import find_runs
 
 # The file in the folder of a job that says in one line why the job has failed.
@@ -40,9 +43,24 @@ def run_job(
     and leaves a line that says why, since what a launcher shows of its jobs may be nothing.
     """
     leave_loky()
-    folder = Path(HydraConfig.get().runtime.output_dir)
+    hydra = HydraConfig.get()
+    folder = Path(hydra.runtime.output_dir)
     with suppress(FileNotFoundError):
         (folder / FAILURE).unlink()
+    alone = hydra.launcher._target_.endswith("BasicLauncher")
+    with nullcontext() if alone else lines_begin_with(f"[{hydra.job.num}] "):
+        run_with = partial(run_with, backends=Path(str(hydra.sweep.dir)) / BACKENDS_FILE)
+        return _begin_or_go_on(composed, folder, run_with, train, resume, failed)
+
+
+def _begin_or_go_on(
+    composed: DictConfig,
+    folder: Path,
+    run_with: Runs,
+    train: Callable[[Learner], float],
+    resume: Callable[[Learner], float],
+    failed: int,
+) -> float:
     try:
         found = found_again(composed, folder)
         if found is None:

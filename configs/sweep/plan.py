@@ -15,6 +15,7 @@ from configs.launch import folder_named, refuse_sweep_folder
 from configs.runs import found_again
 from configs.validation import notes
 from utils.disk.own_files import check_can_be_made, check_run_folder
+from utils.machine import available_cores
 from utils.options import OptionError
 
 SWEEP_FOLDER = "hydra.sweep.dir"
@@ -44,6 +45,8 @@ class SweepPlan:
     # Of another sweeper than Hydra's own nobody knows them before.
     jobs: tuple[Job, ...]
     notes: tuple[str, ...]
+    # How many jobs run on this machine at the same time.
+    at_once: int = 1
 
 
 def plan_sweep(composer: Composer, overrides: Sequence[Override]) -> SweepPlan:
@@ -72,7 +75,17 @@ def plan_sweep(composer: Composer, overrides: Sequence[Override]) -> SweepPlan:
     # Of options that change nothing, those are told that do so in all jobs: one may be for some jobs only.
     common = [note for note in notes_of_jobs[0] if all(note in others for others in notes_of_jobs)]
     folder, jobs = _placed(all_composed, numbered=not other)
-    return SweepPlan(folder, jobs, (*brought, *common))
+    at_once = _at_once(all_composed[0].hydra.launcher, len(jobs))
+    return SweepPlan(folder, jobs, (*brought, *common), at_once)
+
+
+def _at_once(launcher: DictConfig, num_jobs: int) -> int:
+    """How many jobs a launcher runs on this machine at the same time."""
+    if launcher._target_.endswith("JoblibLauncher"):
+        # As joblib counts: -1 takes all cores, -2 all but one.
+        asked = launcher.n_jobs if launcher.n_jobs > 0 else available_cores() + 1 + launcher.n_jobs
+        return max(1, min(asked, num_jobs or asked))
+    return max(1, num_jobs) if launcher._target_.endswith("submitit_launcher.LocalLauncher") else 1
 
 
 def _placed(all_composed: Sequence[DictConfig], *, numbered: bool) -> tuple[Path | None, tuple[Job, ...]]:

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from configs.launch import refuse_sweep_folder
 from configs.sweep.job import FAILURE, has_finished
 from configs.sweep.plan import SWEEP_FOLDER, Job, SweepPlan
+from utils.machine import CORES, available_cores
 from utils.options import OptionError
 from utils.report.command import write_report
 from utils.run_lock import RunLock, RunLockError
@@ -60,6 +61,8 @@ def run_sweep(start: Callable[[], object], plan: SweepPlan, *, failed: int) -> t
     What a job amounts to is read from its folder: a launcher may tell nothing of what it has run.
     """
     let_jobs_import()
+    if plan.at_once > 1:
+        os.environ[CORES] = str(max(1, available_cores() // plan.at_once))
     exit_code = 0
     try:
         start()

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,11 +18,14 @@ from envs.backends.auto import BackendChoice, choose_backend
 from envs.base import TaskFamily, map_obs
 from policies.agents.agent import Agent
 from policies.agents.base import PolicyRows
-from policies.run.config import Config, DeviceName, ReplayDevice
+from policies.run.config import Config, DeviceName, ReplayDevice, plain
 from policies.run.sizes import RunSizes, needs_of, row_layout, slots_of
+from utils.disk.made_once import made_once
 from utils.machine import available_cores, keep_freed_memory
 from utils.options import OptionError
 
+# The file in the folder of a sweep in which its jobs note what backend=auto has chosen.
+BACKENDS_FILE = "backends.json"
 # The parts of a device's free memory that a copy of the buffer may take: by `auto`, and when asked for.
 AUTO_SHARE, LARGEST_SHARE = 0.5, 0.9
 
@@ -43,8 +52,13 @@ def prepare_torch(config: Config) -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def pick_backend(config: Config, family: TaskFamily, agent: Agent, device: str) -> BackendChoice:
-    """The backend and the number of workers, as given; what is not given follows from a short measurement."""
+def pick_backend(
+    config: Config, family: TaskFamily, agent: Agent, device: str, notes: Path | None = None
+) -> BackendChoice:
+    """The backend and the number of workers, as given; what is not given follows from a short measurement.
+
+    The jobs of a sweep share its `notes`.
+    """
     # Blank rows of one group of slots, and their noise: as large as those that the run will have.
     num_slots = slots_of(config) // config.num_groups
     rows = row_layout(config, family.spec).allocate(num_slots)
@@ -58,14 +72,35 @@ def pick_backend(config: Config, family: TaskFamily, agent: Agent, device: str) 
             for _ in range(config.num_groups):
                 agent.act(policy_rows, agent.initial_state(num_slots), noise)[0].cpu()
 
-    return choose_backend(
-        family,
-        config.backend,
-        slots_of(config),
-        num_workers=config.num_parallel_workers,
-        num_groups=config.num_groups,
-        act=act,
-    )
+    def choose() -> BackendChoice:
+        workers, groups = config.num_parallel_workers, config.num_groups
+        return choose_backend(
+            family, config.backend, slots_of(config), num_workers=workers, num_groups=groups, act=act
+        )
+
+    if notes is None or config.backend.name != "auto":
+        return choose()
+    return _noted(notes, config, choose)
+
+
+def _noted(file: Path, config: Config, choose: Callable[[], BackendChoice]) -> BackendChoice:
+    """The choice that another job of the sweep has made for such environments, or one that is made now.
+
+    A job that measures by itself would do so beside those that train.
+    """
+    sizes = slots_of(config), config.num_groups, config.num_parallel_workers
+    parts = plain(asdict(config.env)), plain(asdict(config.backend))
+    key = json.loads(json.dumps([platform.node(), available_cores(), *parts, *sizes]))
+
+    def make() -> dict[str, Any]:
+        choice = choose()
+        backend = {"name": choice.backend.name, "threads": choice.backend.threads}
+        return backend | {"workers": choice.num_workers, "reason": choice.reason}
+
+    note, was_there = made_once(file, key, make)
+    backend = replace(config.backend, name=note["name"], threads=note["threads"])
+    reason = note["reason"] + " (measured once for this sweep)" * was_there
+    return BackendChoice(backend, note["workers"], reason)
 
 
 def most_workers(config: Config) -> int:

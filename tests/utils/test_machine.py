@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from utils.machine import (
+    CORES,
     _left_in_groups,
     available_cores,
     available_memory,
@@ -28,6 +29,15 @@ def test_cores_are_those_this_process_may_use() -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
         assert done.stdout.strip() == "1", done.stderr
+
+
+@pytest.mark.parametrize(("share", "cores"), [("2", 2), ("0", 1), ("99", 4), ("", 4), ("two", 4)])
+def test_a_job_beside_others_has_its_share_of_the_cores(
+    share: str, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(4)), raising=False)
+    monkeypatch.setenv(CORES, share)
+    assert available_cores() == cores
 
 
 def test_memory_is_counted_and_a_process_that_has_gone_counts_nothing() -> None:

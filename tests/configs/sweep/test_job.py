@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,14 @@ WORDS = ["env=Wind", f"train.n_env_steps_total={TOTAL}"]
 @pytest.fixture
 def composed(composer: Composer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DictConfig:
     made = composer.dict_config(composer.parse(WORDS))
-    hydra = OmegaConf.create({"runtime": {"output_dir": str(tmp_path)}, "job": {"num": 0}})
+    hydra = OmegaConf.create(
+        {
+            "runtime": {"output_dir": str(tmp_path)},
+            "job": {"num": 7},
+            "sweep": {"dir": str(tmp_path)},
+            "launcher": {"_target_": "hydra.BasicLauncher"},
+        }
+    )
     monkeypatch.setattr(HydraConfig, "get", lambda: hydra)
     return made
 
@@ -35,8 +43,8 @@ def outcome(composed: DictConfig, ends: Callable[[], object] = lambda: None) -> 
     """(what the job did with a learner, what it returned)."""
     acts: list[Any] = ["nothing"]
 
-    def run_with(act: Any, config: Any, family: Any, run_dir: Path, *, learns: bool = True) -> float:
-        assert learns and config.env.family == family.config.family == "Wind"
+    def run_with(act: Any, config: Any, family: Any, run_dir: Path, **how: Any) -> float:
+        assert how["backends"].name == "backends.json" and config.env.family == family.config.family == "Wind"
         acts[0] = act
         ends()
         return 2.5
@@ -100,6 +108,15 @@ def test_a_signal_or_a_launcher_that_queues_the_job_again_is_no_failure(
         outcome(composed, leave)
     assert caught.value.code == code
     assert not (tmp_path / "failed.log").exists()
+
+
+@pytest.mark.parametrize(("launcher", "prefix"), [("BasicLauncher", ""), ("JoblibLauncher", "[7] ")])
+def test_the_lines_of_jobs_that_run_side_by_side_carry_their_numbers(
+    launcher: str, prefix: str, composed: DictConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    HydraConfig.get().launcher._target_ = f"hydra.{launcher}"
+    assert outcome(composed, lambda: sys.stdout.write("one\ntwo\n")) == ("train", 2.5)
+    assert capsys.readouterr().out == f"{prefix}one\n{prefix}two\n"
 
 
 def test_joblibs_start_method_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

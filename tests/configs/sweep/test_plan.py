@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from configs.compose import Composer
-from configs.sweep.plan import SweepPlan, plan_sweep
+from configs.sweep.plan import SweepPlan, _at_once, plan_sweep
 from policies.run.config import CHECKPOINTS, save
 from utils.checkpoint import CheckpointStore
 from utils.options import OptionError
@@ -98,3 +99,22 @@ def test_a_folder_of_a_job_that_cannot_be_made_is_a_sentence(composer: Composer,
     words = f"hydra.sweep.dir={tmp_path}", "hydra.sweep.subdir=file/${seed}"
     with pytest.raises(OptionError, match=r"file/0 cannot be made: .*file is no folder\."):
         plan_of(composer, "env=Wind", "seed=0,1", *words)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "expected"),
+    [
+        ({"_target_": "hydra._internal.core_plugins.basic_launcher.BasicLauncher"}, 1),
+        ({"_target_": "hydra_plugins.joblib_launcher.JoblibLauncher", "n_jobs": 3}, 3),
+        ({"_target_": "hydra_plugins.joblib_launcher.JoblibLauncher", "n_jobs": 9}, 5),
+        ({"_target_": "hydra_plugins.joblib_launcher.JoblibLauncher", "n_jobs": -1}, 4),
+        ({"_target_": "hydra_plugins.x.submitit_launcher.LocalLauncher"}, 5),
+        ({"_target_": "hydra_plugins.x.submitit_launcher.SlurmLauncher"}, 1),
+    ],
+    ids=str,
+)
+def test_jobs_at_once_are_those_on_this_machine(
+    launcher: dict[str, object], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("configs.sweep.plan.available_cores", lambda: 4)
+    assert _at_once(OmegaConf.create(launcher), 5) == expected

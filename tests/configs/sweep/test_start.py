@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from configs.sweep.start import FolderOfItsOwn, let_jobs_import, run_sweep
 from main import main
 from tests.utils.report.made_runs import make_run
 from utils.checkpoint import CheckpointStore
+from utils.machine import CORES
 from utils.run_lock import RunLock
 
 
@@ -144,3 +146,13 @@ def test_an_interpreter_of_a_job_finds_the_project_first_wherever_it_starts(
     let_jobs_import()
     assert os.environ["PYTHONPATH"].split(os.pathsep)[1:] == [*filter(None, [before])]
     subprocess.run([sys.executable, "-c", "import policies.run.config"], cwd=tmp_path, check=True)
+
+
+def test_jobs_that_run_side_by_side_share_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("configs.sweep.start.available_cores", lambda: 5)
+    monkeypatch.setenv(CORES, "")
+    shares: list[str] = []
+    for at_once in (1, 2, 9):
+        plan = replace(plan_of(tmp_path, 0), at_once=at_once)
+        run_sweep(lambda: shares.append(os.environ[CORES]), plan, failed=1)
+    assert shares == ["", "2", "1"]

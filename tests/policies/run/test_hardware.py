@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from envs.backends.auto import BackendChoice
 from envs.backends.base import BackendConfig
 from policies.learner import Learner
-from policies.run.config import DeviceName, ReplayDevice
-from policies.run.hardware import copies_to_device, most_workers, prepare_torch
+from policies.run.config import Config, DeviceName, ReplayDevice
+from policies.run.hardware import BACKENDS_FILE, copies_to_device, most_workers, prepare_torch
 from policies.run.sizes import RunSizes, check_family
 from tests.runs import tiny_config
 from utils.machine import available_cores
@@ -33,6 +35,30 @@ def test_what_is_given_is_obeyed_and_what_is_not_follows_from_a_measurement() ->
             and "the policy " in learner.backend.reason
         )
         assert learner.environments.training.num_envs == 3
+
+
+def test_one_job_of_a_sweep_measures_for_all_with_such_environments(tmp_path: Path) -> None:
+    asked: list[BackendChoice] = []
+
+    def measured(config: Config) -> bool:
+        """Whether the environments were measured for this config."""
+        before = len(asked)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("policies.run.hardware.choose_backend", choose)
+            with Learner(config, backends=tmp_path / BACKENDS_FILE) as learner:
+                assert (learner.backend.backend.name, learner.backend.num_workers) == ("process", 2)
+        return len(asked) > before
+
+    def choose(*_: Any, **__: Any) -> BackendChoice:
+        asked.append(BackendChoice(BackendConfig(name="process"), 2, "since it is faster"))
+        return asked[-1]
+
+    auto = BackendConfig(name="auto")
+    assert measured(tiny_config(backend=auto))
+    assert not measured(tiny_config(backend=auto, seed=1, checkpoint_every=7))
+    assert measured(tiny_config(backend=auto, num_slots=2))
+    assert measured(tiny_config(backend=auto, env={"max_episode_steps": 5}))
+    assert measured(tiny_config(workers=2)), "what is given is not noted"
 
 
 def test_the_most_workers_are_known_before_anything_is_measured() -> None:

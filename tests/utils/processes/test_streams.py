@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from utils.processes.streams import lines_begin_with
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = """
@@ -47,3 +50,23 @@ def test_a_letter_that_a_console_cannot_show_is_shown_by_its_code() -> None:
             check=True,
         )
         assert done.stdout == shown
+
+
+def test_lines_begin_with_a_prefix_also_those_that_are_written_in_parts_and_those_of_logging(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = sys.stdout, sys.stderr
+    handler = logging.StreamHandler(sys.stderr)
+    logging.getLogger().addHandler(handler)
+    try:
+        with lines_begin_with("[3] "):
+            for part in ("one", " line\nan", "other\n", "the last"):
+                sys.stdout.write(part)
+            logging.getLogger().warning("take care")
+            assert not sys.stdout.isatty(), "a display that redraws itself would redraw what others write"
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert (sys.stdout, sys.stderr, handler.stream) == (*before, before[1])
+    shown = capsys.readouterr()
+    assert shown.out == "[3] one line\n[3] another\n[3] the last\n"
+    assert shown.err == "[3] take care\n"
