@@ -83,6 +83,7 @@ def _one_run(command: CommandLine) -> None:
     from contextlib import nullcontext
 
     from configs.launch import launch
+    from policies.run.context import RunHost
     from utils.processes.imports import imports_from_elsewhere
 
     for run in command.runs:
@@ -91,7 +92,8 @@ def _one_run(command: CommandLine) -> None:
             _run(_resume, run.config, run.family, run.run_dir)
     config, composed = command.config, command.composed
     if config is not None and composed is not None:
-        launch(composed, lambda folder, lock: _run(_train, config, command.family, folder, lock=lock))
+        family = command.family
+        launch(composed, lambda folder, lock: _run(_train, config, family, folder, host=RunHost(lock)))
 
 
 def job(composed: Any) -> float:

@@ -22,7 +22,7 @@ from policies.evaluation.outcome import assess
 from policies.evaluation.table import curves_of
 from policies.run.checkpointing import RunCheckpoints
 from policies.run.config import CHECKPOINTS, RECORD, Config, plain
-from policies.run.context import LearningParts, RunContext, RunEnvironments
+from policies.run.context import LearningParts, RunContext, RunEnvironments, RunHost
 from policies.run.film import film
 from policies.run.hardware import pick_backend, prepare_torch
 from policies.run.progress import Counters
@@ -31,7 +31,6 @@ from policies.run.sizes import check_family
 from policies.run.training import TrainingLoop
 from policies.run.updates import Updater
 from utils.checkpoint import CheckpointError
-from utils.run_lock import RunLock
 from utils.seeding import Phase, generator
 from utils.stop_signal import StopSignal
 from utils.stopwatch import Stopwatch
@@ -54,15 +53,11 @@ class Learner:
         *,
         learns: bool = True,
         family: TaskFamily | None = None,
-        lock: RunLock | None = None,
-        backends: Path | None = None,
+        host: RunHost | None = None,
     ) -> None:
-        """`family` is one that is checked already, and `lock` that of the folder; by default both follow.
-
-        `backends` is the file in which the jobs of a sweep note what backend=auto has chosen.
-        """
+        """`family` is one that is checked already; by default it follows from the config."""
         family = family or check_family(config, learns=learns)
-        self.learns, self.watch = learns, Stopwatch()
+        self.learns, self.watch, self._host = learns, Stopwatch(), host or RunHost()
         self._use(RunContext.of(config, family, prepare_torch(config), run_dir, learns=learns))
 
         # What learns: the agent, its algorithm and the buffer.
@@ -71,7 +66,7 @@ class Learner:
 
         # What is learned from: how the environments are stepped may depend on how fast the agent acts.
         env = self.config.env
-        self.backend = pick_backend(self.config, family, self.agent, self.device, backends)
+        self.backend = pick_backend(self.config, family, self.agent, self.device, self._host.backends)
         self.environments = RunEnvironments(self.context, self.backend.backend, 1)  # none of them is made yet
         regime = env.max_rollouts_per_task, env.num_train_tasks, env.num_eval_tasks
         self.init_env("meta", env.family, *regime, num_parallel_workers=self.backend.num_workers)
@@ -86,7 +81,6 @@ class Learner:
             damaged = self.config.resume_without_damaged
             self._checkpoints = RunCheckpoints(*what, agent_only=not learns, without_damaged=damaged)
         self._record: RunRecord | None = None
-        self._lock = lock
         self._resumed: dict[str, Any] = {}
         self._stop = StopSignal()
 
@@ -226,7 +220,7 @@ class Learner:
             self._checkpoints.claim()
         # Everything is recorded from here on; whatever ends training, the record is closed.
         shown = self.context, self.progress, self.environments, self.watch
-        record = RunRecord(*shown, self._resumed, self._lock)
+        record = RunRecord(*shown, self._resumed, self._host)
         with self._stop, record:
             self._record = record
             record.open(self.agent, self.backend.reason)

@@ -33,7 +33,7 @@ from utils.checkpoint import CheckpointError, CheckpointStore
 
 class Learner:
     stop_signal = None
-    def __init__(self, config, run_dir=None, *, learns=True, family=None, lock=None, backends=None):
+    def __init__(self, config, run_dir=None, *, learns=True, family=None, host=None):
         assert family.config.family == config.env.family
         self.config, self.run_dir, self.learns, self.family = config, run_dir, learns, family
     def load(self):

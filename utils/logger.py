@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -19,8 +19,12 @@ STEP_KEY = "env_steps"
 METRICS = "metrics.jsonl"
 
 
+class StopRun(Exception):
+    """Raised by a follower that has seen enough of a run: it ends there, without another checkpoint."""
+
+
 class Follower(Protocol):
-    """A service that gets a copy of every line."""
+    """A service that gets a copy of every line, when it is written, and may raise `StopRun`."""
 
     def log(self, env_steps: int, values: Mapping[str, Any], /) -> None: ...
 
@@ -32,11 +36,13 @@ class Logger:
     resumed.
     """
 
-    def __init__(self, folder: Path, wandb_run: Follower | None = None, resume_at: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, followers: Sequence[Follower] = (), resume_at: int | None = None
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / METRICS
         self.num_not_finite = 0
-        self._wandb_run = wandb_run
+        self._followers = followers
         if resume_at is not None:
             _rewind(self.path, resume_at)
         self._file = open_own(self.path, "ab", buffering=0)
@@ -54,8 +60,8 @@ class Logger:
         while written < len(line):
             written += self._file.write(line[written:])
         self.offset += len(line)
-        if self._wandb_run is not None:
-            self._wandb_run.log(int(env_steps), plain)
+        for follower in self._followers:
+            follower.log(int(env_steps), plain)
 
     def _plain(self, key: str, value: Any) -> Any:
         """The value in JSON's types; scalars and arrays of numpy and torch alike have `tolist`."""
@@ -77,7 +83,7 @@ class Logger:
         )
 
     def close(self) -> None:
-        """Close the file; the follower is closed by its owner."""
+        """Close the file; followers are closed by their owners."""
         self._file.close()
 
     def __enter__(self) -> Logger:

@@ -16,6 +16,7 @@ from configs.evaluating import Runs
 from configs.runs import RecordedRun, found_again
 from policies.learner import Learner
 from policies.run.config import CHECKPOINTS
+from policies.run.context import RunHost
 from policies.run.hardware import BACKENDS_FILE
 from policies.run.progress import Stage
 from utils.checkpoint import newest_facts
@@ -49,7 +50,8 @@ def run_job(
         (folder / FAILURE).unlink()
     alone = hydra.launcher._target_.endswith("BasicLauncher")
     with nullcontext() if alone else lines_begin_with(f"[{hydra.job.num}] "):
-        run_with = partial(run_with, backends=Path(str(hydra.sweep.dir)) / BACKENDS_FILE)
+        host = RunHost(backends=Path(str(hydra.sweep.dir)) / BACKENDS_FILE)
+        run_with = partial(run_with, host=host)
         return _begin_or_go_on(composed, folder, run_with, train, resume, failed)
 
 

@@ -27,7 +27,21 @@ from policies.run.hardware import copies_to_device
 from policies.run.progress import Counters, RunProgress
 from policies.run.sizes import RunSizes, fitted_memory, needs_of, row_layout
 from utils.disk.own_files import check_run_folder
+from utils.logger import Follower
+from utils.run_lock import RunLock
 from utils.seeding import Phase, generator
+
+
+@dataclass(frozen=True)
+class RunHost:
+    """What a run gets from whoever starts it, a command, a sweep or a search; by itself it has none of it."""
+
+    # The lock of its folder, which the host keeps.
+    lock: RunLock | None = None
+    # The file in which the jobs of a sweep note what backend=auto has chosen.
+    backends: Path | None = None
+    # They get a copy of every line of metrics, and may end the run.
+    followers: tuple[Follower, ...] = ()
 
 
 @dataclass(frozen=True)

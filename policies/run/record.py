@@ -24,7 +24,7 @@ from policies.agents.agent import Agent
 from policies.agents.base import Encoders
 from policies.evaluation.table import Levels, curves_of, evaluation_table
 from policies.run.config import TASKS, Config, plain, save
-from policies.run.context import RunContext, RunEnvironments
+from policies.run.context import RunContext, RunEnvironments, RunHost
 from policies.run.forecast import forecast
 from policies.run.progress import RunProgress
 from policies.run.sizes import fitted_memory
@@ -32,7 +32,7 @@ from utils.console import Console, Progress, roughly
 from utils.disk.source_state import source_state
 from utils.disk.used_facts import save_used, used_before
 from utils.environment import withheld
-from utils.logger import METRICS, STEP_KEY, Logger, read_metrics
+from utils.logger import METRICS, STEP_KEY, Logger, StopRun, read_metrics
 from utils.machine import describe, resident_bytes
 from utils.report.adaptation import draw_adaptation
 from utils.report.settings import UNLEARNED
@@ -60,11 +60,11 @@ class RunRecord:
         environments: RunEnvironments,
         watch: Stopwatch,
         resumed: dict[str, Any],
-        lock: RunLock | None = None,
+        host: RunHost | None = None,
     ) -> None:
         """`resumed` are the facts of the checkpoint that the run goes on from, or nothing.
 
-        Without a `lock` of its folder, which the caller keeps, it takes one.
+        Without a host that keeps the lock of its folder it takes one.
         """
         self._context, self._config, self._folder = context, context.config, context.run_dir
         self._progress, self._environments, self._watch = progress, environments, watch
@@ -73,7 +73,7 @@ class RunRecord:
         self._profile = cProfile.Profile() if self._config.profile else None
         self._logger: Logger | None = None
         self._wandb: WandbRun | None = None
-        self._given_lock, self._lock = lock, None
+        self._host, self._lock = host or RunHost(), None
         self._evaluation: dict[str, list[float]] = {}
         self._evaluated: dict[str, Any] = {}
         self._used: dict[str, Any] = {}
@@ -94,7 +94,7 @@ class RunRecord:
         for text in (*filter(None, notes), *forecast(self._config, self._context.sizes)):
             self._console.message(text)
         if self._folder is not None:
-            if self._given_lock is None:
+            if self._host.lock is None:
                 self._lock = RunLock(self._folder)
             # Only now: a refused resume must not change what the run records.
             save_settings(self._context, self._folder)
@@ -105,7 +105,8 @@ class RunRecord:
             self._used["levels"] = Levels(self._context.reference).of_list(self._context.tasks.test)
             save_used(self._used, self._folder)
             self._wandb = self._start_wandb(self._folder)
-            self._logger = Logger(self._folder, self._wandb, resume_at=self._resumed.get("metrics_offset", 0))
+            followers = self._wandb, *self._host.followers
+            self._logger = Logger(self._folder, followers, resume_at=self._resumed.get("metrics_offset", 0))
         self._console.__enter__()
         if self._profile is not None:
             self._profile.enable()
@@ -130,7 +131,7 @@ class RunRecord:
         if self._logger is not None:
             self._logger.close()
         if self._wandb is not None:
-            self._wandb.finish(exit_code=0 if kind is None else 1)
+            self._wandb.finish(exit_code=0 if kind in (None, StopRun) else 1)
         if self._lock is not None:
             self._lock.release()
 

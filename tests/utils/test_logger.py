@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from utils.logger import Logger, read_metrics
+from utils.logger import Logger, StopRun, read_metrics
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -34,7 +34,7 @@ class Copy:
 
 def test_every_kind_of_number_is_written_as_plain_json_and_copied(tmp_path: Path) -> None:
     copy = Copy()
-    with Logger(tmp_path, copy) as logger:
+    with Logger(tmp_path, [copy]) as logger:
         values = {
             "float": 0.1,
             "int": 3,
@@ -61,6 +61,16 @@ def test_every_kind_of_number_is_written_as_plain_json_and_copied(tmp_path: Path
         }
         assert lines(tmp_path) == [{"env_steps": 10, **plain}]  # there before close
         assert copy.got == [(10, plain)]
+
+
+def test_a_follower_may_end_a_run_when_its_line_is_written(tmp_path: Path) -> None:
+    class Enough:
+        def log(self, env_steps: int, values: Mapping[str, Any]) -> None:
+            raise StopRun
+
+    with Logger(tmp_path, [Enough()]) as logger, pytest.raises(StopRun):
+        logger.log(10, {"x": 1})
+    assert lines(tmp_path) == [{"env_steps": 10, "x": 1}]
 
 
 def test_not_finite_becomes_null_and_is_counted(tmp_path: Path) -> None:

@@ -44,7 +44,10 @@ def outcome(composed: DictConfig, ends: Callable[[], object] = lambda: None) -> 
     acts: list[Any] = ["nothing"]
 
     def run_with(act: Any, config: Any, family: Any, run_dir: Path, **how: Any) -> float:
-        assert how["backends"].name == "backends.json" and config.env.family == family.config.family == "Wind"
+        assert (
+            how["host"].backends.name == "backends.json"
+            and config.env.family == family.config.family == "Wind"
+        )
         acts[0] = act
         ends()
         return 2.5

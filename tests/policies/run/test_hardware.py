@@ -12,6 +12,7 @@ from envs.backends.auto import BackendChoice
 from envs.backends.base import BackendConfig
 from policies.learner import Learner
 from policies.run.config import Config, DeviceName, ReplayDevice
+from policies.run.context import RunHost
 from policies.run.hardware import BACKENDS_FILE, copies_to_device, most_workers, prepare_torch
 from policies.run.sizes import RunSizes, check_family
 from tests.runs import tiny_config
@@ -45,7 +46,7 @@ def test_one_job_of_a_sweep_measures_for_all_with_such_environments(tmp_path: Pa
         before = len(asked)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("policies.run.hardware.choose_backend", choose)
-            with Learner(config, backends=tmp_path / BACKENDS_FILE) as learner:
+            with Learner(config, host=RunHost(backends=tmp_path / BACKENDS_FILE)) as learner:
                 assert (learner.backend.backend.name, learner.backend.num_workers) == ("process", 2)
         return len(asked) > before
 
