@@ -232,7 +232,10 @@ def test_several_runs_are_evaluated_into_one_table_and_one_that_fails_ends_no_ot
         :3
     ]
     assert "IQM" in header
-    assert [row.split()[:4] for row in rows] == [["0", "last,", "40", "far"], ["1", "last,", "40", "far"]]
+    assert [row.split()[:5] for row in rows] == [
+        ["0", "seed=0", "last,", "40", "far"],
+        ["1", "seed=0", "last,", "40", "far"],
+    ]
 
 
 # Prints a word whenever a config is composed, a family is built or a user's environment is started.

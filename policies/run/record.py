@@ -62,10 +62,7 @@ class RunRecord:
         resumed: dict[str, Any],
         host: RunHost | None = None,
     ) -> None:
-        """`resumed` are the facts of the checkpoint that the run goes on from, or nothing.
-
-        Without a host that keeps the lock of its folder it takes one.
-        """
+        """`resumed` are the facts of the checkpoint that the run goes on from, or nothing."""
         self._context, self._config, self._folder = context, context.config, context.run_dir
         self._progress, self._environments, self._watch = progress, environments, watch
         self._resumed = resumed
