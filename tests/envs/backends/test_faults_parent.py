@@ -58,7 +58,7 @@ def twice(process: subprocess.Popen[str], idle: int) -> None:
     """Ctrl-C, and once more while it closes (the idle worker is the first to have ended)."""
     watch = os.pidfd_open(idle)
     process.send_signal(signal.SIGINT)
-    assert wait_for_end({idle: watch}, 5.0) == []
+    assert wait_for_end({idle: watch}, 60.0) == []
     os.close(watch)
     process.send_signal(signal.SIGINT)
 
@@ -76,7 +76,7 @@ ENDS: dict[str, tuple[End, int]] = {
 
 
 def children_after(folder: Path, method: str, end: End) -> tuple[list[str], int]:
-    """(the processes that outlive the trainer by five seconds, its exit code); they are ended then."""
+    """(the processes that outlive the trainer by a minute, its exit code); they are ended then."""
     watched: dict[int, int] = {}
     with launch(folder, EVERY_STATE, method) as process:
         try:
@@ -86,7 +86,7 @@ def children_after(folder: Path, method: str, end: End) -> tuple[list[str], int]
             assert len(watched) >= 5
             end(process, idle)
             code = process.wait(60.0)
-            return [f"{psutil.Process(pid).status()} {pid}" for pid in wait_for_end(watched, 5.0)], code
+            return [f"{psutil.Process(pid).status()} {pid}" for pid in wait_for_end(watched, 60.0)], code
         finally:
             process.kill()
             for pid, descriptor in watched.items():

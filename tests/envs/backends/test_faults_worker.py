@@ -191,7 +191,7 @@ def test_a_worker_that_hangs_is_ended_at_the_deadline_and_replaced(
     with manage(faulty(tmp_path, fault), name, call_timeout_s=DEADLINE_S) as manager:
         started, old = time.monotonic(), manager.pids
         assert played(manager) == fault_free()
-        assert time.monotonic() - started < DEADLINE_S + 5.0
+        assert time.monotonic() - started < DEADLINE_S + 30.0
         assert not any(Path(f"/proc/{pid}").exists() for pid in set(old) - set(manager.pids)) and set(
             old
         ) != set(manager.pids)
@@ -240,7 +240,7 @@ def test_a_factory_that_takes_too_long_is_one_error_at_the_deadline() -> None:
     started = time.monotonic()
     with pytest.raises(BackendError, match=rf"could not be built: gave no answer within {DEADLINE_S} s"):
         manage(faulty(Path(), "sleep", times=0, where="make_shard"), construct_timeout_s=DEADLINE_S)
-    assert time.monotonic() - started < DEADLINE_S + 5.0
+    assert time.monotonic() - started < DEADLINE_S + 30.0
 
 
 LOCK = threading.Lock()

@@ -331,7 +331,7 @@ signal.pause()
             }
             assert len(watched) >= 4
             process.kill()
-            assert wait_for_end(watched, 5.0) == []
+            assert wait_for_end(watched, 60.0) == []
         finally:
             process.kill()
             for pid, descriptor in watched.items():

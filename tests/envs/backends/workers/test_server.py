@@ -24,11 +24,11 @@ from tests.toys import CountingConfig, CountingFamily
 
 @contextmanager
 def stopped_server() -> Iterator[psutil.Process]:
-    """The forkserver, after somebody has stopped it; one that nobody wakes is ended after ten seconds, so
+    """The forkserver, after somebody has stopped it; one that nobody wakes is ended after a minute, so
     that nothing hangs.
     """
     server = psutil.Process(vars(forkserver)["_forkserver"]._forkserver_pid)
-    timer = threading.Timer(10.0, server.kill)
+    timer = threading.Timer(60.0, server.kill)
     server.suspend()
     timer.start()
     try:
