@@ -220,9 +220,9 @@ def test_a_run_gets_a_folder_with_its_config_which_can_be_resumed_and_evaluated(
 
 
 def test_several_runs_are_evaluated_into_one_table_and_one_that_fails_ends_no_other(elsewhere: Path) -> None:
-    for name in ("0", "torn", "1"):
+    for seed, name in enumerate(("0", "torn", "1")):
         (elsewhere / "sweep" / name).mkdir(parents=True)
-        save(load(["num_slots=4"]), elsewhere / "sweep" / name)
+        save(load(["num_slots=4", f"seed={seed}"]), elsewhere / "sweep" / name)
     done = front_door("evaluate=sweep/0,torn,1")
     assert done.returncode == 1 and done.stderr.strip() == "all are damaged", done.stderr
     header, *rows = [line for line in done.stdout.splitlines() if line.split()[0] not in ("load", "closed")][
@@ -231,7 +231,7 @@ def test_several_runs_are_evaluated_into_one_table_and_one_that_fails_ends_no_ot
     assert "IQM" in header
     assert [row.split()[:5] for row in rows] == [
         ["0", "seed=0", "last,", "40", "far"],
-        ["1", "seed=0", "last,", "40", "far"],
+        ["1", "seed=2", "last,", "40", "far"],
     ]
 
 

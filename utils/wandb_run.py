@@ -39,6 +39,9 @@ class WandbConfig:
     entity: str | None = option(None, "user or team; null takes the account's default")
     group: str | None = option(None, "group; null groups the seeds of one experiment")
     tags: list[str] = option([], "further tags")
+    name: str | None = option(None, "name of the run; null: the group with the seed")
+    notes: str | None = option(None, "what to remember of the run")
+    job_type: str = option("train", "kind of run, by which W&B can group")
 
 
 def redact(value: Any, secrets: Sequence[str] | None = None) -> Any:
@@ -94,7 +97,9 @@ class WandbRun:
             return cls()
         described = {
             "config": redact(settings),
-            "name": redact(name),
+            "name": redact(config.name or name),
+            "notes": redact(config.notes),
+            "job_type": redact(config.job_type),
             "group": redact(config.group or group),
             "tags": redact([*tags, *config.tags]),
         }
@@ -185,7 +190,6 @@ def _init(
         id=run_id,
         resume="allow" if run_id and config.mode is WandbMode.online else None,
         mode=config.mode.value,
-        job_type="train",
         reinit="finish_previous",
         settings=settings,
         **described,

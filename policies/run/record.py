@@ -254,7 +254,8 @@ class RunRecord:
 
         # The last evaluation, the picture, and the places of all that was written.
         if self._wandb is not None:
-            self._wandb.summary({f"final/{name}": values for name, values in self._evaluation.items()})
+            best = {"best/trial_return": self._progress.counters.best_return}
+            self._wandb.summary(best | {f"final/{name}": values for name, values in self._evaluation.items()})
         if self._evaluated:
             self._console.message(evaluation_table(self._evaluated, self._context.family.spec, levels))
         if levels.measured:

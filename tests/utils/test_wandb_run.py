@@ -23,7 +23,7 @@ RECORD = f"""
 import os, sys
 from pathlib import Path
 from utils.wandb_run import WandbConfig, WandbRun
-config = WandbConfig(tags=["mine", "by {CANARY}"])
+config = WandbConfig(tags=["mine", "by {CANARY}"], notes="for {CANARY}", job_type="probe")
 env = {{"name": "Wind", "api_key": "{CANARY}"}}
 settings = {{"env": env, "server": "https://me:{CANARY}@host/path", "versions": {{"torch": "2"}}}}
 settings["note"] = ["{CANARY}"]
@@ -84,6 +84,7 @@ def test_an_offline_run_reads_back_as_it_was_logged(recorded: tuple[Path, str]) 
         and run["run_group"] == "Wind Memory SAC"
         and run["tags"] == ["Wind", "mine", "by ***"]
     )
+    assert (run["notes"], run["job_type"]) == ("for ***", "probe")
     assert run["config"]["update"]["env"] == {"name": "Wind", "api_key": "***"} and run["config"]["update"][
         "versions"
     ] == {"torch": "2"}
