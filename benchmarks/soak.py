@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -236,7 +237,9 @@ def killed_run(
     return trainers, hashes_of(run)
 
 
-def soak(minutes: float, steps: int, seed: int, scratch: Path, found: SoakResult) -> None:
+def soak(
+    minutes: float, steps: int, seed: int, scratch: Path, found: SoakResult, save: Callable[[], None]
+) -> None:
     """Run after run of each recipe in turn, until the time is over; the last one is played to its end."""
     calm = {name: calm_run(name, steps, scratch / f"calm-{name}") for name in RECIPES}
     print("The runs to compare with are done.", flush=True)
@@ -255,6 +258,7 @@ def soak(minutes: float, steps: int, seed: int, scratch: Path, found: SoakResult
             }
         )
         print(found.runs[-1], dict(found.strikes), flush=True)
+        save()
         number += 1
 
 
@@ -284,16 +288,23 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     found, start = SoakResult(), time.monotonic()
+
+    def save() -> None:
+        """After each run, so that a soak that is ended early has its figures too."""
+        asked = {"minutes": options.minutes, "env_steps": options.env_steps, "seed": options.seed}
+        strikes = {"strikes": dict(sorted(found.strikes.items())), "wrong": complaints(found)}
+        minutes = round((time.monotonic() - start) / 60, 1)
+        machine = facts() | {"load": os.getloadavg()}
+        seen = {"machine": machine, "asked": asked, "minutes": minutes} | asdict(found) | strikes
+        write(options.output, seen)
+
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            soak(options.minutes, options.env_steps, options.seed, Path(scratch), found)
+            soak(options.minutes, options.env_steps, options.seed, Path(scratch), found, save)
         except (RuntimeError, subprocess.SubprocessError) as error:
             found.failures.append(str(error))
+    save()
     wrong = complaints(found)
-    asked = {"minutes": options.minutes, "env_steps": options.env_steps, "seed": options.seed}
-    seen = asdict(found) | {"strikes": dict(sorted(found.strikes.items())), "wrong": wrong}
-    minutes = round((time.monotonic() - start) / 60, 1)
-    write(options.output, {"machine": facts(), "asked": asked, "minutes": minutes} | seen)
     print("\n".join(wrong) or "Nothing differs, nothing stays behind.")
     return 1 if wrong else 0
 
