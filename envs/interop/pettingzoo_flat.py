@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.interop.pettingzoo_game import Played, game_of
+from envs.interop.pettingzoo_game import GameStep, game_of
 from envs.interop.spaces import MASK_KEY
 
 
@@ -77,7 +77,7 @@ class FlattenMultiAgentWrapper(gymnasium.Env[NDArray[np.float32], NDArray[Any]])
         """Close the environment."""
         self.env.close()
 
-    def _row(self, played: Played) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    def _row(self, played: GameStep) -> tuple[NDArray[np.float32], dict[str, Any]]:
         """The observation and the info of a step."""
         parts: list[Any] = []
         for name, space in self._seen.items():

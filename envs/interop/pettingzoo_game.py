@@ -20,7 +20,7 @@ class GameError(RuntimeError):
 
 
 @dataclass
-class Played:
+class GameStep:
     """What one step has brought, by the names of the agents that were alive before it."""
 
     obs: dict[str, Any] = field(default_factory=dict)
@@ -58,14 +58,14 @@ class Game(ABC):
         self.agents: tuple[str, ...] = tuple(env.possible_agents)
         self.observation_spaces = {name: env.observation_space(name) for name in self.agents}
         self.action_spaces = {name: env.action_space(name) for name in self.agents}
-        self.now = Played()
+        self.now = GameStep()
 
     @abstractmethod
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Played:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> GameStep:
         """Begin an episode."""
 
     @abstractmethod
-    def step(self, actions: Mapping[str, Any]) -> Played:
+    def step(self, actions: Mapping[str, Any]) -> GameStep:
         """Play a step; choices of agents that are not on turn are ignored."""
 
 
@@ -79,18 +79,18 @@ def game_of(env: Any) -> Game:
 class ParallelGame(Game):
     """A ParallelEnv."""
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Played:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> GameStep:
         obs, infos = self.env.reset(seed=seed, options=options)
-        self.now = Played(on_turn=tuple(self.env.agents))
+        self.now = GameStep(on_turn=tuple(self.env.agents))
         for name in self.env.agents:
             self.now.put(name, _of(obs, name, "observation"), False, False, infos.get(name, {}))
         return self.now
 
-    def step(self, actions: Mapping[str, Any]) -> Played:
+    def step(self, actions: Mapping[str, Any]) -> GameStep:
         living = self.now.on_turn
         chosen = {name: actions[name] for name in living}
         obs, rewards, terminations, truncations, infos = self.env.step(chosen)
-        self.now = Played(on_turn=tuple(self.env.agents))
+        self.now = GameStep(on_turn=tuple(self.env.agents))
         for name in living:
             self.now.pay(name, _of(rewards, name, "reward"))
             self.now.put(
@@ -116,13 +116,13 @@ class TurnGame(Game):
         # Who has ended; such an agent may stay in `agents` until it is on turn again.
         self._ended: set[str] = set()
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Played:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> GameStep:
         self.env.reset(seed=seed, options=options)
         self._ended.clear()
-        return self._seen(Played())
+        return self._seen(GameStep())
 
-    def step(self, actions: Mapping[str, Any]) -> Played:
-        env, played = self.env, Played()
+    def step(self, actions: Mapping[str, Any]) -> GameStep:
+        env, played = self.env, GameStep()
         before = tuple(env.agents)
         for name in before:
             if name not in self._ended:
@@ -144,14 +144,14 @@ class TurnGame(Game):
     def _is_dead(self, name: str) -> bool:
         return bool(self.env.terminations[name] or self.env.truncations[name])
 
-    def _take_leave(self, name: str, played: Played) -> None:
+    def _take_leave(self, name: str, played: GameStep) -> None:
         """The last observation of an agent, and the None that takes it out of the game."""
         self._put(name, played)
         self.env.step(None)
         if name in self.env.agents:
             raise GameError(f"{name} has ended, but its step(None) does not take it out of `agents`.")
 
-    def _put(self, name: str, played: Played) -> None:
+    def _put(self, name: str, played: GameStep) -> None:
         """What an agent sees now; one that has ended says so once."""
         env = self.env
         if name in self._ended:
@@ -161,7 +161,7 @@ class TurnGame(Game):
         if any(flags):
             self._ended.add(name)
 
-    def _seen(self, played: Played) -> Played:
+    def _seen(self, played: GameStep) -> GameStep:
         """Adds what is seen after the turns of this step."""
         env = self.env
         for name in env.agents:
