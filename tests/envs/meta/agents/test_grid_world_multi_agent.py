@@ -16,7 +16,9 @@ from envs.meta.agents.grid_scripts import Partner
 from envs.meta.agents.grid_world_multi_agent import GridWorldMultiAgent
 from envs.meta.make_env import make_family
 from policies.agents.actions import actions_of
+from tests.envs.backends.test_backends import manage
 from tests.envs.meta.played import Played, returns_of
+from tests.streams import trial_streams
 from utils.options import OptionError
 
 
@@ -130,3 +132,14 @@ def test_every_option_of_the_game_reaches_its_rules() -> None:
     plain = family_with()
     for name, value in options.items():
         assert family_with(**{name: value}).rules == replace(plain.rules, **{name: value})
+
+
+def test_deaths_in_a_trial_are_the_same_on_workers_and_threads() -> None:
+    """Agents die in the middle of a cycle, and episodes end early, at different times in different slots."""
+    family = family_with(death_on_sight=True, size=7, target_speed=0.8, max_episode_steps=40)
+    with manage(family) as manager:
+        streams = trial_streams(manager, 9)
+    assert len({len(stream) for stream in streams}) > 2, "episodes end early"
+    for backend, workers in (("process", 2), ("thread", 2)):
+        with manage(family, backend, workers) as manager:
+            assert trial_streams(manager, 9) == streams
