@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -28,6 +28,7 @@ from utils.options import from_keywords, nearest
 
 GridObs = dict[str, NDArray[Any]]
 RENDER_MODES = ("rgb_array", "ansi", "human")
+METADATA = {"render_modes": list(RENDER_MODES), "name": "grid_world_v1", "render_fps": 4}
 
 
 class GridGame:
@@ -165,19 +166,13 @@ class _Face:
 class GridWorldEnvMultiAgent(_Face, AECEnv[str, Any, Any]):  # pyright: ignore[reportIncompatibleMethodOverride, reportIncompatibleVariableOverride]
     """The grid world in turns: agent_0, agent_1, ..., and then the target."""
 
-    metadata: ClassVar[dict[str, Any]] = {
-        "render_modes": list(RENDER_MODES),
-        "name": "grid_world_v1",
-        "render_fps": 4,
-    }
-
     def __init__(self, max_cycles: int = 12, render_mode: str | None = None, **options: Any) -> None:
         super().__init__()
         self.game = GridGame(options, render_mode)
         self.max_cycles, self.render_mode = max_cycles, render_mode
         # A death in the middle of a cycle is what PettingZoo's own conversion cannot do.
         deaths = self.game.family.config.death_on_sight
-        self.metadata = {**self.metadata, "is_parallelizable": not deaths}
+        self.metadata = {**METADATA, "is_parallelizable": not deaths}
         self.possible_agents = list(self.game.names)
         self.agents: list[str] = []
 
@@ -235,15 +230,9 @@ class GridWorldEnvMultiAgent(_Face, AECEnv[str, Any, Any]):  # pyright: ignore[r
 class GridWorldParallelEnv(_Face, ParallelEnv[str, Any, Any]):  # pyright: ignore[reportIncompatibleMethodOverride, reportIncompatibleVariableOverride]
     """The grid world in cycles: the actions of all agents at once, taken in their order."""
 
-    metadata: ClassVar[dict[str, Any]] = {
-        "render_modes": list(RENDER_MODES),
-        "name": "grid_world_v1",
-        "render_fps": 4,
-    }
-
     def __init__(self, max_cycles: int = 12, render_mode: str | None = None, **options: Any) -> None:
         self.game = GridGame(options, render_mode)
-        self.max_cycles, self.render_mode = max_cycles, render_mode
+        self.max_cycles, self.render_mode, self.metadata = max_cycles, render_mode, dict(METADATA)
         self.possible_agents = list(self.game.names)
         self.agents: list[str] = []
 
