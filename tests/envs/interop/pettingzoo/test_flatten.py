@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from envs.interop.pettingzoo import FlattenMultiAgentWrapper
-from tests.envs.interop.rounds import Rounds
+from tests.envs.interop.pettingzoo.rounds import Rounds
 
 # The observation of a, b and c, and then whose choice counts.
 A, B, C, COUNTS = slice(0, 2), slice(2, 3), slice(3, 8), slice(8, 11)

@@ -9,7 +9,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.interop.pettingzoo_game import GameStep, game_of
+from envs.interop.pettingzoo.actions import JointActions, choices_of
+from envs.interop.pettingzoo.game import GameStep, game_of
 from envs.interop.spaces import MASK_KEY
 
 
@@ -43,7 +44,8 @@ class FlattenMultiAgentWrapper(gymnasium.Env[NDArray[np.float32], NDArray[Any]])
             np.concatenate([*high, flags]).astype(np.float32),
             dtype=np.float32,
         )
-        self.action_space, self._sizes = joint_actions(self._game.action_spaces)
+        self._actions = JointActions(self._game.action_spaces)
+        self.action_space = self._actions.space
         self.metadata = dict(env.metadata)
         self.render_mode = getattr(env, "render_mode", None)
 
@@ -56,12 +58,7 @@ class FlattenMultiAgentWrapper(gymnasium.Env[NDArray[np.float32], NDArray[Any]])
 
     def step(self, action: NDArray[Any]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Play a step for all agents."""
-        parts = np.split(np.asarray(action), np.cumsum(self._sizes)[:-1])
-        actions = {
-            name: action_of(space, part)
-            for (name, space), part in zip(self._game.action_spaces.items(), parts, strict=True)
-        }
-        played = self._game.step(actions)
+        played = self._game.step(self._actions.split(action))
         obs, info = self._row(played)
         return obs, sum(played.rewards.values()) * self._share, *played.ends(), info
 
@@ -99,7 +96,7 @@ class FlattenMultiAgentWrapper(gymnasium.Env[NDArray[np.float32], NDArray[Any]])
             seen = now.obs[name]
             given = seen.get(MASK_KEY) if isinstance(seen, dict) else now.infos[name].get(MASK_KEY)
             return np.ones(int(space.n), np.bool_) if given is None else np.asarray(given).astype(np.bool_)
-        masks = [np.arange(n) == 0 for n in _choices(space)]
+        masks = [np.arange(n) == 0 for n in choices_of(space)]
         return np.concatenate([np.ones_like(mask) if counts else mask for mask in masks])
 
 
@@ -116,37 +113,3 @@ def _flat_box(name: str, space: spaces.Space[Any]) -> spaces.Box:
     if not isinstance(flat, spaces.Box):
         raise TypeError(f"What {name} sees has no fixed size, so it cannot be flattened: {space}.")
     return flat
-
-
-def _choices(space: spaces.Space[Any]) -> list[int]:
-    """The number of options of each choice."""
-    if isinstance(space, spaces.Discrete):
-        return [int(space.n)]
-    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
-        return space.nvec.tolist()
-    raise TypeError(f"Only Discrete and MultiDiscrete actions are choices, not {space}.")
-
-
-def joint_actions(each: dict[str, spaces.Space[Any]]) -> tuple[spaces.Space[Any], list[int]]:
-    """The action space of all agents, and how many of its numbers are each one's."""
-    boxes = [space for space in each.values() if isinstance(space, spaces.Box)]
-    if boxes and len(boxes) == len(each):
-        low, high = ([getattr(box, bound).ravel() for box in boxes] for bound in ("low", "high"))
-        joint = spaces.Box(
-            np.concatenate(low).astype(np.float32), np.concatenate(high).astype(np.float32), dtype=np.float32
-        )
-        return joint, [len(part) for part in low]
-    for name, space in each.items():
-        if not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
-            raise TypeError(f"{name} has actions that cannot stand beside those of the others: {space}.")
-    choices = [_choices(space) for space in each.values()]
-    return spaces.MultiDiscrete(np.concatenate(choices)), [len(part) for part in choices]
-
-
-def action_of(space: spaces.Space[Any], part: NDArray[Any]) -> Any:
-    """The action of one agent as its space knows it."""
-    if isinstance(space, spaces.Discrete):
-        return int(part[0]) + int(space.start)
-    if isinstance(space, spaces.MultiDiscrete):
-        return (part + space.start).astype(space.dtype)
-    return part.reshape(space.shape or ()).astype(space.dtype)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from envs.interop.pettingzoo_game import GameError, game_of
-from tests.envs.interop.rounds import Rounds
+from envs.interop.pettingzoo.game import GameError, game_of
+from tests.envs.interop.pettingzoo.rounds import Rounds
 
 
 class Turns:
