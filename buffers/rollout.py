@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from buffers.base import Batch, Needs
 from buffers.replay import Replay
+from buffers.trial_storage import Segment
 
 
 class RolloutBuffer(Replay):
@@ -16,6 +17,11 @@ class RolloutBuffer(Replay):
         """A wave of at most n trials begins; the one before it is gone."""
         self._forget()
         super().reserve(n)
+
+    def extend(self, segment: Segment) -> None:
+        """Hold an exported wave; the one before it is gone."""
+        self._forget()
+        super().extend(segment)
 
     def _keep(self, first: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
         """Leave the rows of the wave where they are."""

@@ -33,8 +33,9 @@ def recorded(run_dir: Path, mode: str, *, allow_links: bool = False) -> DictConf
     if run_dir.name == HYDRAS or not record.is_file():
         raise OptionError(f"{mode}={run_dir} is not a run folder: {_why_not(run_dir)}")
     values = read_record(record)
-    # Before there were curricula every run had this one.
-    values.setdefault("curriculum", {NAME_FIELDS["curriculum"]: "uniform"})
+    # Before there were curricula and collectors every run had these.
+    for group, name in (("curriculum", "uniform"), ("collector", "local")):
+        values.setdefault(group, {NAME_FIELDS[group]: name})
     try:
         # The names in the record choose the classes of its sections; merging checks each option and its type.
         chosen = {

@@ -29,6 +29,8 @@ MAY_CHANGE = {
     "resume": (
         "num_parallel_workers",
         "backend.",
+        "collector.address",
+        "collector.timeout_s",
         TOTAL,
         "train.replay_device",
         "checkpoint_every",

@@ -18,9 +18,10 @@ from envs.base import Shelf
 from envs.meta import FAMILIES
 from policies.agents.base import AgentConfig, Arch
 from policies.algorithms import ALGORITHMS
+from policies.collection.remote import POOLS
 from policies.curriculum import CURRICULA
 from policies.memory import MEMORIES
-from policies.run.config import Config, EvaluationConfig, LearnerConfig, TrainConfig
+from policies.run.config import CollectorConfig, Config, EvaluationConfig, LearnerConfig, TrainConfig
 from utils.wandb_run import WandbConfig
 
 FOLDER = Path(__file__).parent
@@ -35,6 +36,7 @@ NAME_FIELDS = {
     "algorithm": "name",
     "backend": "name",
     "curriculum": "name",
+    "collector": "name",
 }
 
 GROUPS = (*NAME_FIELDS, EXPERIMENT)
@@ -49,6 +51,7 @@ def schemas() -> dict[str, dict[str, Any]]:
         "algorithm": {name: algorithm.Config(name=name) for name, algorithm in ALGORITHMS.items()},
         "backend": {name: BackendConfig(name=name) for name in ("auto", *BACKENDS)},
         "curriculum": {name: curriculum.Config(name=name) for name, curriculum in CURRICULA.items()},
+        "collector": {name: CollectorConfig(name=name) for name in ("local", *POOLS)},
     }
 
 
@@ -105,6 +108,7 @@ def choice_description(group: str, name: str) -> str:
         "algorithm": ALGORITHMS,
         "backend": BACKENDS,
         "curriculum": CURRICULA,
+        "collector": POOLS,
     }
     # A class or its file describes the choice.
     docstring = first_sentence(inspect.getdoc(classes.get(group, {}).get(name)) or "")

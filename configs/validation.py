@@ -127,6 +127,14 @@ def _workers(config: Config) -> Iterator[str]:
             f"backend.threads={backend.threads} is for stepping in this process, and these slots are "
             "stepped by worker processes: leave it out."
         )
+    collector = config.collector
+    if collector.name != "local" and (
+        num_slots % collector.actors or num_slots // collector.actors < config.num_groups
+    ):
+        yield (
+            f"collector.actors={collector.actors} must divide the {num_slots} slots, each with "
+            f"num_groups={config.num_groups} of them at least: num_slots=N sets them."
+        )
     if config.num_groups > num_slots:
         yield (
             f"num_groups={config.num_groups} is more than the {num_slots} slots that there are to be "

@@ -14,7 +14,9 @@ from envs.base import TaskFamily
 from envs.meta.make_env import make_family
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.algorithms.base import add_metrics
-from policies.collection.collector import LocalCollector, account_for
+from policies.collection.collector import account_for
+from policies.collection.collectors import Collectors
+from policies.collection.remote import pool_of
 from policies.collection.wave import WaveResult
 from policies.evaluation import evaluate_agent
 from policies.evaluation.levels import levels_of
@@ -64,15 +66,16 @@ class Learner:
         self.parts = LearningParts.build(self.context, learns=learns)
         self.agent, self.algorithm, self.buffer = self.parts.agent, self.parts.algorithm, self.parts.buffer
 
-        # What is learned from: how the environments are stepped may depend on how fast the agent acts.
+        # How far it is, and what is learned from, which may depend on how fast the agent acts.
+        self.progress = self.context.before_the_first_trial()
         env = self.config.env
         self.backend = pick_backend(self.config, family, self.agent, self.device, self._host.backends)
+        self.actors = pool_of(self.config) if learns else None  # their actors are started when needed
         self.environments = RunEnvironments(self.context, self.backend.backend, 1)  # none of them is made yet
         regime = env.max_rollouts_per_task, env.num_train_tasks, env.num_eval_tasks
         self.init_env("meta", env.family, *regime, num_parallel_workers=self.backend.num_workers)
 
-        # How far it is, and what is left behind.
-        self.progress = self.context.before_the_first_trial()
+        # What learns next, and what is left behind.
         self._sampling = generator(self.config.seed, Phase.UPDATE, 0)
         self._updater = Updater(self.context, self.parts, self.progress, self._sampling)
         self._checkpoints = None
@@ -118,6 +121,7 @@ class Learner:
             self._use(RunContext.of(self.config, family, self.device, self.run_dir))
             self.progress.curriculum = self.context.make_curriculum()
         self.environments = RunEnvironments(self.context, self.backend.backend, num_parallel_workers)
+        self.collectors = Collectors(self.context, self.progress, self.environments, self.actors, self.watch)
 
     def _use(self, context: RunContext) -> None:
         """Take the facts of the run, and publish those that scripts ask for."""
@@ -173,13 +177,10 @@ class Learner:
     ) -> WaveResult:
         """Collect at most so many trials, and account for them.
 
-        None is started once `budget` env steps are taken. By default `env` is that of training.
+        None is started once `budget` env steps are taken. By default they are collected as training does.
         """
-        env = self.environments.training if env is None else env
         first, parts = self.buffer.num_added, self.parts
-        collector = LocalCollector(
-            self.context, self.progress, env, parts.agent, parts.buffer, self.watch, self.tick, random
-        )
+        collector = self.collectors.make(parts.agent, parts.buffer, self.tick, env=env, random=random)
         result = collector.collect(most, budget)
         account_for(result, self.context, parts, self.progress, first=first, warmup=random)
         return result
@@ -233,8 +234,8 @@ class Learner:
 
     def training_loop(self) -> TrainingLoop:
         """The loop that `train` runs, without the display and the files of a run."""
-        env, updater = self.environments.training, self._updater
-        return TrainingLoop(self, self.context, self.parts, self.progress, env, updater, self.watch)
+        collectors, updater = self.collectors, self._updater
+        return TrainingLoop(self, self.context, self.parts, self.progress, collectors, updater, self.watch)
 
     def tick(self, wave: WaveResult | None = None) -> bool:
         """Refresh the display, once a round and once an update; returns whether to stop."""
@@ -279,8 +280,10 @@ class Learner:
             )
 
     def close(self) -> None:
-        """Stop the environments; idempotent."""
+        """Stop the environments and the actors; idempotent."""
         self.environments.close()
+        if self.actors is not None:
+            self.actors.close()
 
     def __enter__(self) -> Self:
         return self

@@ -24,7 +24,7 @@ from policies.algorithms import ALGORITHMS
 from policies.curriculum import CURRICULA
 from policies.curriculum.base import CurriculumConfig
 from policies.memory import MEMORIES
-from policies.run.config import Config, EvaluationConfig, LearnerConfig, TrainConfig
+from policies.run.config import CollectorConfig, Config, EvaluationConfig, LearnerConfig, TrainConfig
 from utils.options import range_text
 from utils.wandb_run import WandbConfig
 
@@ -196,6 +196,7 @@ CHOICES: dict[str, list[type]] = {
     "memory": [memory.Config for memory in MEMORIES.values()],
     "algorithm": [algorithm.Config for algorithm in ALGORITHMS.values()],
     "backend": [BackendConfig],
+    "collector": [CollectorConfig],
     "curriculum": [CurriculumConfig, *(curriculum.Config for curriculum in CURRICULA.values())],
     "env": [family.Config for family in FAMILIES.values()],
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -18,6 +19,14 @@ from policies.run.context import LearningParts, RunContext
 from policies.run.progress import RunProgress
 from utils.seeding import Phase
 from utils.stopwatch import Stopwatch
+
+
+class Collector(Protocol):
+    """Plays the next trials of a run with one agent, into one buffer."""
+
+    def collect(self, most: int, budget: int | None = None) -> WaveResult:
+        """Play at most so many trials; none is started once `budget` env steps have been taken."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,7 @@ class LocalCollector:
         # 2. The trials are numbered on from those that the run has had, in a phase of its own for the random
         #    pool: so a resumed run plays the same ones.
         config, counters = self.context.config, self.progress.counters
-        phase, first, task = Phase.TRAIN, counters.trials, self.progress.curriculum.draw
+        phase, first, task = Phase.TRAIN, counters.next_number, self.progress.curriculum.draw
         if self.random_actions:  # nothing is learned from what random actions reach, so nothing chooses here
             phase, first = Phase.WARMUP, counters.warmup_trials
             task = partial(self.context.training_tasks.uniform, phase=phase)

@@ -86,6 +86,8 @@ class WaveResult:
     dropped: NDArray[np.bool_]
     # [n, task_dim] the task of each trial.
     tasks: NDArray[np.float64]
+    # Numbers of trials that were set aside for this wave, and that none of its trials has.
+    left_out: int = 0
 
     @classmethod
     def empty(cls, trials: int, episodes: int, task_dim: int) -> WaveResult:

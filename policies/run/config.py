@@ -182,11 +182,29 @@ class LearnerConfig:
 
 
 @dataclass
+class CollectorConfig:
+    """Where trials are collected.
+
+    `local` collects in this process, over the environments' backend. `processes` and `ray` divide the slots
+    among actors, each with a copy of the policy: processes of this machine, or actors of a Ray cluster.
+    """
+
+    name: str = option("local", "local, processes or ray")
+    actors: int = option(2, "with processes or ray: collecting actors, which share num_slots", low=1)
+    timeout_s: float | None = option(
+        None, "with processes or ray: seconds after which an actor without a wave is replaced", low=0
+    )
+    address: str | None = option(
+        None, "with ray: the address of a cluster; null starts one on this machine alone"
+    )
+
+
+@dataclass
 class Config:
     """Everything that defines a run.
 
-    `num_slots` and `num_groups` are part of the experiment: other values give other data. The number of
-    workers changes nothing but the speed.
+    `num_slots`, `num_groups` and `collector.actors` are part of the experiment: other values give other data.
+    The number of workers changes nothing but the speed.
     """
 
     env: EnvConfig
@@ -199,6 +217,7 @@ class Config:
     learner: LearnerConfig
     wandb: WandbConfig
     curriculum: CurriculumConfig = field(default_factory=lambda: CurriculumConfig("uniform"))
+    collector: CollectorConfig = field(default_factory=CollectorConfig)
     num_parallel_workers: int | None = option(
         None,
         "worker processes, or threads with backend=thread; null: the backend decides",

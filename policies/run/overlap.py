@@ -28,8 +28,8 @@ from threading import Event
 import torch
 
 from buffers.rollout import RolloutBuffer
-from envs.parallel_env_manager import ParallelEnvManager
-from policies.collection.collector import LocalCollector, account_for
+from policies.collection.collector import account_for
+from policies.collection.collectors import Collectors
 from policies.collection.wave import WaveInterrupted, WaveResult
 from policies.run.context import LearningParts, RunContext
 from policies.run.progress import RunProgress
@@ -53,7 +53,7 @@ class OverlappedCollector:
         parts: LearningParts,
         progress: RunProgress,
         *,
-        env: ParallelEnvManager,
+        collectors: Collectors,
         updater: Updater,
         watch: Stopwatch,
         tick: Callable[[WaveResult], bool],
@@ -65,7 +65,7 @@ class OverlappedCollector:
         self._wave = RolloutBuffer(**context.sizes.wave_shape)
         # The copy needs no gradients: it acts only.
         self._copy = deepcopy(parts.agent).requires_grad_(False)
-        self._collector = LocalCollector(context, progress, env, self._copy, self._wave, watch, self._stops)
+        self._collector = collectors.make(self._copy, self._wave, self._stops)
         self._updates: Future[None] = Future()
 
     def save_acting_agent(self) -> None:

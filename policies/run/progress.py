@@ -42,8 +42,9 @@ class Counters:
     stage: Stage = Stage.random_pool
     iteration: int = 0
     env_steps: int = 0
-    # Trials collected with the policy: the next trial's number.
+    # Trials collected with the policy, and numbers that several actors have left out between theirs.
     trials: int = 0
+    left_out: int = 0
     warmup_trials: int = 0
     episodes: int = 0
     updates: int = 0
@@ -77,9 +78,15 @@ class Counters:
             self.warmup_trials += trials
         else:
             self.trials += trials
+            self.left_out += result.left_out
         whole = ~result.dropped  # trials that were given up have no returns
         self.recent_returns = (self.recent_returns + result.returns[whole].tolist())[-RECENT:]
         self.recent_lengths = (self.recent_lengths + result.lengths[whole].mean(1).tolist())[-RECENT:]
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next trial of the policy."""
+        return self.trials + self.left_out
 
     @property
     def mean_return_by_episode(self) -> list[float]:

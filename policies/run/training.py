@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from envs.parallel_env_manager import ParallelEnvManager
+from policies.collection.collectors import Collectors
 from policies.collection.wave import WaveInterrupted, WaveResult
 from policies.run.config import Overlap
 from policies.run.context import LearningParts, RunContext
@@ -53,7 +53,7 @@ class TrainingLoop:
         context: RunContext,
         parts: LearningParts,
         progress: RunProgress,
-        env: ParallelEnvManager,
+        collectors: Collectors,
         updater: Updater,
         watch: Stopwatch,
     ) -> None:
@@ -65,7 +65,13 @@ class TrainingLoop:
         self._overlapped = None
         if self._config.learner.overlap is Overlap.bounded:
             self._overlapped = OverlappedCollector(
-                context, parts, progress, env=env, updater=updater, watch=watch, tick=actions.tick
+                context,
+                parts,
+                progress,
+                collectors=collectors,
+                updater=updater,
+                watch=watch,
+                tick=actions.tick,
             )
 
     def run(self) -> None:

@@ -22,6 +22,7 @@ def test_help_shows_every_option_with_its_value(composer: Composer) -> None:
         "memory.name",
         "algorithm.name",
         "backend.name",
+        "collector.name",
         "curriculum.name",
     }
     assert set(options) <= names

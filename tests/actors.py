@@ -1,0 +1,43 @@
+"""Collecting actors in this process, which every other host of actors must equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from policies.collection.remote.actor import CollectingActor, PlayedWave, WaveOrder
+from policies.collection.remote.pool import ActorPool
+from policies.collection.wave import WaveInterrupted
+from policies.run.config import CollectorConfig, Config
+from tests.runs import tiny_config
+
+
+class PoolHere(ActorPool):
+    """The plain class, K times in this process, one after the other."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.orders: list[WaveOrder] = []
+        self._playing: list[CollectingActor] = []
+
+    def play(self, orders: Sequence[WaveOrder], stops: Callable[[], bool]) -> list[PlayedWave]:
+        self.orders += orders
+        while len(self._playing) < self.actors:
+            self._playing.append(CollectingActor(self.config, self.actors))
+        if stops():
+            raise WaveInterrupted
+        return [actor.play(order) for actor, order in zip(self._playing, orders, strict=False)]
+
+    def close(self) -> None:
+        for actor in self._playing:
+            actor.close()
+        self._playing.clear()
+
+
+def config_with_actors(
+    algorithm: str = "SAC", *, actors: int = 2, timeout_s: float | None = None, **options: Any
+) -> Config:
+    """A tiny run of four slots, which two actors share."""
+    config = tiny_config("PointRobot", algorithm=algorithm, num_slots=4, **options)
+    return replace(config, collector=CollectorConfig("processes", actors, timeout_s))
