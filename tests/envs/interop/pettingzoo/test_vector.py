@@ -245,3 +245,22 @@ def test_the_stream_of_each_environment_is_that_of_a_plain_loop(name: str) -> No
     assert infos["_final_obs"].all()
     np.testing.assert_array_equal(infos["final_obs"]["agent_0"], [row["agent_0"] for row in plain])
     env.close()
+
+
+@pytest.mark.peers
+def test_a_game_of_turns_takes_the_choice_of_the_agent_on_turn() -> None:
+    make = pytest.importorskip("pettingzoo").make
+    env = made(lambda: make("aec", "classic/tictactoe-v3"), n=2)
+    env.reset(seed=0)
+    # In the first environment the left column wins; in the second nobody has won yet.
+    on_turn, other = env.agents
+    for moves in ([0, 0], [3, 3], [1, 1], [4, 4]):
+        env.step({on_turn: moves, other: [8, 7]})
+        on_turn, other = other, on_turn
+    obs, rewards, terminations, _, infos = env.step({on_turn: [2, 8], other: [8, 7]})
+    assert rewards == {"player_1": pytest.approx([1, 0]), "player_2": pytest.approx([-1, 0])}
+    assert terminations["player_2"].tolist() == infos["_final_obs"].tolist() == [True, False]
+    assert infos["final_obs"]["player_1"]["observation"][0].sum() == 5
+    assert obs["player_1"]["observation"].sum((1, 2, 3)).tolist() == [0, 5]
+    assert obs["player_1"]["action_mask"][0].all() and obs["player_1"]["observation"].dtype == np.int8
+    env.close()
