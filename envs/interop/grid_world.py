@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
-from pettingzoo import AECEnv, ParallelEnv  # pyright: ignore[reportMissingImports]
+from pettingzoo import AECEnv, ParallelEnv  # pyright: ignore
 
 from envs.meta.agents.grid_board import MOVES, PLACE, SHARED, VIEW, Board
 from envs.meta.agents.grid_world_multi_agent import GridWorldMultiAgent, GridWorldMultiAgentConfig, picture

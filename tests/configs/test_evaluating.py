@@ -16,12 +16,12 @@ from policies.run.config import EvaluationConfig
 from tests.runs import tiny_config
 
 
-def run_with(act: Any, config: Any, family: Any, run_dir: Path, *, learns: bool = True) -> float:
+def run_with(act: Any, config: Any, family: Any, run_dir: Path, /, **how: Any) -> float:
     """A run whose folder is called `torn` cannot go on, and a signal ends one that is called `signal`."""
     codes = {"torn": 1, "signal": 143}
     if run_dir.name in codes:
         sys.exit(codes[run_dir.name])
-    with Learner(config, run_dir, learns=learns, family=family) as learner:
+    with Learner(config, run_dir, family=family, **how) as learner:
         return act(learner)
 
 

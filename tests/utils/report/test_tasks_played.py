@@ -39,4 +39,5 @@ def test_a_picture_is_drawn_where_there_is_something_to_see(tmp_path: Path) -> N
     assert draw_tasks_played(tmp_path, ["easy", "hard"], "Mixture") is None
     metrics.write_text("".join(f"{json.dumps(line)}\n" for line in lines_of((100, [4, 0]), (200, [1, 3]))))
     picture = draw_tasks_played(tmp_path, ["easy", "hard"], "Mixture")
-    assert picture == tmp_path / "tasks_played.png" and picture.read_bytes().startswith(b"\x89PNG")
+    assert picture is not None and picture.name == "tasks_played.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
