@@ -70,14 +70,7 @@ class LocalCollector:
         plan = WavePlan(config.seed, phase, first, most, task, budget)
 
         # 3. Play them, each to its end. The buffer gets a trial only when the whole wave is complete.
-        result = run_wave(self.env, self._actor(), plan, sink=self.sink, watch=self.watch, tick=self.tick)
-        # 4. Single trials may be given up after faults. With none left, something is wrong in general.
-        if result.dropped.all():
-            raise WorkerError(
-                f"All {len(result.dropped)} trials of a collection were given up after faults: "
-                "there is nothing to learn from."
-            )
-        return result
+        return run_wave(self.env, self._actor(), plan, sink=self.sink, watch=self.watch, tick=self.tick)
 
     def _actor(self) -> Actor:
         # On the run's own device; a copy of the agent may be passed, which is as old as it has to be.
@@ -103,6 +96,13 @@ def account_for(
     On-policy the normaliser learns from a wave only after its update (policies/run/updates.py), apart from
     the random pool, which has no update.
     """
+    # Single trials may be given up after faults. With none left, something is wrong in general.
+    if len(result.dropped) and result.dropped.all():
+        raise WorkerError(
+            f"All {len(result.dropped)} trials of a collection were given up after faults: "
+            "there is nothing to learn from."
+        )
+
     # 1. The counters decide what the run does next, and how the next trials are numbered.
     progress.counters.count(result, warmup=warmup)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from buffers.replay import Replay
-from envs.parallel_env_manager import WorkerError
 from policies.agents.agent import Agent
 from policies.collection.remote.actor import PlayedWave, WaveOrder
 from policies.collection.remote.pool import ActorPool
@@ -61,10 +60,5 @@ class RemoteCollector:
 
         # 3. Their trials follow each other in the order of their numbers, as one wave of the sink.
         wave = PlayedWave.joined(waves, self.sink.num_added)
-        if wave.result.dropped.all():
-            raise WorkerError(
-                f"All {len(wave.result.dropped)} trials of a collection were given up after faults: "
-                "there is nothing to learn from."
-            )
         self.sink.extend(wave.segment)
         return replace(wave.result, left_out=most - len(wave.result.dropped))
