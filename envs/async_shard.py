@@ -102,10 +102,12 @@ async def _run_together(
     finally:
         unfinished = [task for task in tasks if not task.done()]
         await cancel_all(unfinished)
-    # If several failed at once, the error of the first slot is raised, whichever came first.
-    for task in tasks:
-        if task not in unfinished and (error := task.exception()) is not None:
-            raise error
+    # If several failed at once, the error of the first slot is raised, whichever came first. The others are
+    # read too: the loop warns of errors that nobody has asked for.
+    errors = [task.exception() for task in tasks if task not in unfinished]
+    first = next((error for error in errors if error is not None), None)
+    if first is not None:
+        raise first
 
 
 async def _name_slot(slot: int, coroutine: Coroutine[Any, Any, None]) -> None:

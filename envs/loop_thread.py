@@ -57,9 +57,7 @@ class LoopThread:
         self._ends = False
         self._stop_was_told = False
         self.loop = asyncio.SelectorEventLoop(PunctualSelector())
-        self.loop.set_exception_handler(
-            lambda _, context: _log.warning("In the loop of the environments: %s", context.get("message"))
-        )
+        self.loop.set_exception_handler(_warn)
         self.thread = threading.Thread(target=self._work, name=name, daemon=True)
         self.thread.start()
 
@@ -129,6 +127,16 @@ class LoopThread:
     def _leave(self) -> None:
         self._ends = True
         self.loop.stop()
+
+
+def _warn(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what went wrong in the loop and reaches no caller."""
+    error = context.get("exception")
+    # These have stopped the loop, which was told then.
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        return
+    reason = "" if error is None else f" ({type(error).__name__}: {error})"
+    _log.warning("In the loop of the environments: %s%s", context.get("message"), reason)
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:

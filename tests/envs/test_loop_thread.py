@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import selectors
 import signal
@@ -85,7 +86,25 @@ def test_what_stops_the_loop_does_not_end_it(loop: LoopThread, caplog: pytest.Lo
 
     loop.run(stop())
     loop.run(stop())
-    assert caplog.text.count("An environment stopped the event loop, which goes on.") == 1
+    gc.collect()
+    assert len(caplog.records) == 1
+    assert "An environment stopped the event loop, which goes on." in caplog.text
+
+
+def test_an_error_that_nobody_asks_for_is_told_with_its_reason(
+    loop: LoopThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = threading.Event()
+
+    async def begin() -> None:
+        task = asyncio.create_task(raise_now())
+        task.add_done_callback(lambda _: ended.set())
+
+    loop.run(begin())
+    assert ended.wait(60.0)
+    loop.run(asyncio.sleep(0))
+    gc.collect()
+    assert "Task exception was never retrieved (ValueError: odd)" in caplog.text
 
 
 def test_the_end_cancels_what_still_runs_and_then_runs_the_last_work() -> None:

@@ -20,9 +20,11 @@ pytestmark = pytest.mark.skipif(not are_supported(), reason="Linux only")
 FAMILY = """
 import os, subprocess, sys
 SLEEP = ["/bin/sleep", "1000"]
+heard, told = os.pipe()
 subprocess.Popen(SLEEP, env={}, start_new_session=True)
 if not os.fork():
     subprocess.Popen(SLEEP)
+    os.write(told, b"the grandchild is there")
     os.execv(SLEEP[0], SLEEP)
 if not os.fork():
     os.setsid()
@@ -30,6 +32,7 @@ if not os.fork():
         os.execve(SLEEP[0], SLEEP, {})
     os._exit(0)
 os.wait()
+os.read(heard, 1)
 print("ready", flush=True)
 os.execv(SLEEP[0], SLEEP)
 """
@@ -57,15 +60,17 @@ def let_start(process: subprocess.Popen[str], mark: int) -> None:
 def test_whatever_a_marked_process_starts_has_its_mark_and_is_ended(parent: subprocess.Popen[str]) -> None:
     marks = new_run()
     with subprocess.Popen(["/bin/sleep", "1000"]) as other:
-        let_start(parent, marks[7])
-        found = list(marked_processes(marks))
-        assert len(found) == 5 and {mark_of(pid) for pid in found} == {marks[7]}
-        assert end_marked({marks[8]}, 10.0) == 0
-        assert end_marked(marks, 10.0) == 5
-        assert list(marked_processes(marks)) == []
-        assert parent.wait() == -signal.SIGKILL
-        assert other.poll() is None, "what has no mark is left alone"
-        other.kill()
+        try:
+            let_start(parent, marks[7])
+            found = list(marked_processes(marks))
+            assert len(found) == 5 and {mark_of(pid) for pid in found} == {marks[7]}
+            assert end_marked({marks[8]}, 10.0) == 0
+            assert end_marked(marks, 10.0) == 5
+            assert list(marked_processes(marks)) == []
+            assert parent.wait() == -signal.SIGKILL
+            assert other.poll() is None, "what has no mark is left alone"
+        finally:
+            other.kill()
 
 
 def test_a_mark_is_taken_away(parent: subprocess.Popen[str]) -> None:
