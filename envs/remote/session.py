@@ -177,7 +177,7 @@ class Session:
                 f"{self._server} cannot be reached: {type(error).__name__}: {error}"
             ) from error
         self._is_new = True
-        self._next = _next_message(self._connection)
+        self._next = asyncio.create_task(self._connection.recv())
 
     async def _send_and_receive(self, text: str, gate: Gate) -> str | bytes:
         connection, upcoming = self._connection, self._next
@@ -201,7 +201,7 @@ class Session:
                 gate.measure.messages += 1
         gate.measure.bytes_sent += len(text)
         gate.measure.bytes_received += len(answer)
-        self._next = _next_message(connection)
+        self._next = asyncio.create_task(connection.recv())
         return answer
 
     async def _pause(self, error: Exception, pause: float, deadline: float) -> float:
@@ -219,14 +219,6 @@ class Session:
             ) from error
         await asyncio.sleep(drawn)
         return min(2 * pause, PAUSES_S[1])
-
-
-def _next_message(connection: ClientConnection) -> asyncio.Task[str | bytes]:
-    """Await the next message from now on; that none comes is no error of the loop, whoever reads it."""
-    upcoming: asyncio.Task[str | bytes] = asyncio.create_task(connection.recv())
-    # What a task raises counts as unread, and is logged, until somebody asks for it.
-    upcoming.add_done_callback(lambda task: task.cancelled() or task.exception())
-    return upcoming
 
 
 def _closed() -> type[Exception]:
