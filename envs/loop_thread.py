@@ -68,21 +68,30 @@ class LoopThread:
 
         If this thread is interrupted (Ctrl-C), the work is cancelled, and has ended before this returns.
         """
-        ended: SimpleQueue[asyncio.Task[None]] = SimpleQueue()
+        ended: SimpleQueue[asyncio.Task[None] | None] = SimpleQueue()
         tasks: list[asyncio.Task[None]] = []
 
         def start() -> None:
             tasks.append(self.loop.create_task(work))
             tasks[0].add_done_callback(ended.put)
 
-        self.loop.call_soon_threadsafe(start)
+        def give_up() -> None:
+            # The loop keeps the order of calls: without a task now, `start` was never handed over.
+            if tasks and not tasks[0].done():
+                tasks[0].cancel()
+                return
+            work.close()
+            ended.put(None)
+
+        # An interruption may come at any place in here, also before the work has begun or after its end.
         try:
+            self.loop.call_soon_threadsafe(start)
             task = ended.get()
         except BaseException:
-            # `start` has run by the time that this call does: the loop keeps their order.
-            self.loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+            self.loop.call_soon_threadsafe(give_up)
             ended.get()
             raise
+        assert task is not None
         task.result()
 
     def end(self, last: Callable[[], Work] | None = None) -> None:

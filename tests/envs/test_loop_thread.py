@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,28 @@ def test_an_interrupted_call_ends_its_work_and_nothing_else(loop: LoopThread) ->
     with pytest.raises(KeyboardInterrupt):
         loop.run(work())
     assert ended == ["cancelled"] and not others[0].done()
+
+
+@pytest.mark.parametrize("is_handed_over", [True, False])
+def test_an_interruption_while_work_is_handed_over_leaves_nothing_behind(
+    loop: LoopThread, is_handed_over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = loop.loop.call_soon_threadsafe
+
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    def interrupted(*arguments: Any) -> None:
+        monkeypatch.undo()
+        if is_handed_over:
+            call(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop.loop, "call_soon_threadsafe", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(work())
+    assert not asyncio.all_tasks(loop.loop)
+    loop.run(asyncio.sleep(0.0))
 
 
 def test_what_stops_the_loop_does_not_end_it(loop: LoopThread, caplog: pytest.LogCaptureFixture) -> None:
