@@ -235,29 +235,30 @@ def _show(
             )
 
 
-def play_recipe(name: str, recipe: Recipe, seed: int, asked: argparse.Namespace, console: Console) -> Run:
-    """One run, played and measured."""
+def play_recipe(
+    name: str, recipe: Recipe, seed: int, console: Console, parent: Path, minutes: float | None = None
+) -> tuple[Run, Path]:
+    """One run, played to its end or for so many minutes and measured, and its folder below the parent."""
     began, clock, busy = datetime.now(), perf_counter(), Busy()
-    folder = (asked.folder / f"{name}_seed{seed}_{began:%Y-%m-%d_%H-%M-%S_%f}").absolute()
-    words = [*recipe.words, *asked.set, f"seed={seed}"]
+    folder = (parent / f"{name}_seed{seed}_{began:%Y-%m-%d_%H-%M-%S_%f}").absolute()
+    words = [*recipe.words, f"seed={seed}"]
     if recipe.peer and recipe.task:
         command = recipe.task.command(recipe.peer, seed, folder)
     else:
         command = [sys.executable, "main.py", *words, f"hydra.run.dir={folder}", "wandb.mode=disabled"]
-    lines, ended = played(
-        command, folder, None if asked.minutes is None else 60 * asked.minutes, console, f"{name} seed {seed}"
-    )
+    limit = None if minutes is None else 60 * minutes
+    lines, ended = played(command, folder, limit, console, f"{name} seed {seed}")
     if not lines:
         raise SystemExit(
             f"{name} seed {seed} was ended before it had written a line of metrics: give it more minutes."
         )
     last = lines[-1]
-    return Run(
+    run = Run(
         name=name,
         seed=seed,
         words=words,
-        marks=list(recipe.marks if asked.mark is None else asked.mark),
-        minutes=asked.minutes,
+        marks=list(recipe.marks),
+        minutes=minutes,
         curve=[point for line in lines if (point := point_of(line)) is not None],
         ended=ended,
         wall_s=perf_counter() - clock,
@@ -270,6 +271,7 @@ def play_recipe(name: str, recipe: Recipe, seed: int, asked: argparse.Namespace,
         began=f"{began:%Y-%m-%d %H:%M}",
         machine=facts(),
     )
+    return run, folder
 
 
 SHARES = [f"time/{part}" for part in ("act", "env", "buffer", "update", "evaluate", "checkpoint", "other")]
@@ -294,6 +296,12 @@ def store_runs(path: Path, runs: Sequence[Run]) -> dict[str, Run]:
     )
     draw(path.with_name(PICTURE), merged.values())
     return merged
+
+
+def _changed(recipe: Recipe, asked: argparse.Namespace) -> Recipe:
+    """The recipe with the words and the marks of the command line."""
+    marks = recipe.marks if asked.mark is None else tuple(asked.mark)
+    return replace(recipe, words=(*recipe.words, *asked.set), marks=marks)
 
 
 def _beside(recipes: dict[str, Recipe], peer: str | None) -> dict[str, Recipe]:
@@ -341,6 +349,7 @@ def _parsed() -> tuple[argparse.Namespace, dict[str, Recipe]]:
     asked = parser.parse_args()
     try:
         recipes = {asked.name or name: recipe_of(name) for name in asked.recipe}
+        recipes = {name: _changed(recipe, asked) for name, recipe in recipes.items()}
         recipes |= _beside(recipes, asked.peer)
     except argparse.ArgumentTypeError as mistake:
         parser.error(str(mistake))
@@ -361,7 +370,7 @@ def main() -> None:
     runs = store_runs(asked.results, []) if asked.show else load_runs(asked.results)
     for seed in [] if asked.show else asked.seeds:
         for name, recipe in recipes.items():
-            run = play_recipe(name, recipe, seed, asked, console)
+            run, _ = play_recipe(name, recipe, seed, console, asked.folder, asked.minutes)
             # Stored after each run: hours of recording must not hang on the last one.
             runs = store_runs(asked.results, [run])
             mine.append(run.name)

@@ -74,6 +74,15 @@ def load(words: Sequence[str] = ()) -> Config:
         return composer.config(overrides)
 
 
+def composed_settings(words: Sequence[str]) -> dict[str, Any]:
+    """All options that a command line makes, as the types of YAML; nothing is checked, started or asked."""
+    with Composer() as composer:
+        composed = without_hydra(composer.dict_config(composer.parse(words)))
+    settings = OmegaConf.to_container(composed, enum_to_str=True)
+    assert isinstance(settings, dict)
+    return {str(name): value for name, value in settings.items()}
+
+
 class Composer:
     """Composes configs, within a `with`: nothing is created, and a mistake is an `OptionError`."""
 

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "buffers": {"utils", "envs"},
     "policies": {"utils", "envs", "buffers"},
     "configs": {"utils", "envs", "buffers", "policies"},
-    "benchmarks": {"utils", "envs", "buffers", "policies"},
+    "benchmarks": {"utils", "envs", "buffers", "policies", "configs"},
     "main": {"utils", "envs", "buffers", "policies", "configs"},
 }
 

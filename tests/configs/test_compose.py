@@ -7,8 +7,9 @@ from hydra import compose
 from hydra.errors import MissingConfigException
 from omegaconf import OmegaConf
 
-from configs.compose import LAUNCHERS, Composer, _sentence, checked
+from configs.compose import LAUNCHERS, Composer, _sentence, checked, composed_settings
 from configs.schema import FOLDER
+from envs.remote.serving import served
 from utils.options import OptionError
 
 WORDS = [
@@ -31,6 +32,12 @@ WORDS = [
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
 def test_what_is_checked_is_what_hydra_will_compose(composer: Composer, words: list[str]) -> None:
     assert composer.config(composer.parse(words)) == checked(compose("config", words))[0]
+
+
+def test_settings_are_composed_without_a_check_and_with_nothing_started() -> None:
+    settings = composed_settings(["experiment=connect4", "seed=7"])
+    assert (settings["env"]["family"], settings["seed"]) == ("OpenEnv", 7) and "hydra" not in settings
+    assert not served()
 
 
 def test_the_command_line_wins_over_an_experiment_and_that_over_the_family(composer: Composer) -> None:

@@ -19,6 +19,7 @@ from configs.schema import FOLDER, GROUPS, NAME_FIELDS, choice_description, list
 from envs.backends import BACKENDS
 from envs.base import Shelf
 from envs.meta import FAMILIES
+from envs.remote.serving import end_served
 from policies.agents.base import Arch
 from policies.algorithms import ALGORITHMS
 from policies.collection.remote import POOLS
@@ -89,7 +90,10 @@ SERVED = ("connect4",)
 def test_every_experiment_composes_and_changes_something(composer: Composer, name: str) -> None:
     if name in SERVED:
         pytest.importorskip("uvicorn")
-    assert composer.config(composer.parse([f"experiment={name}"])) != composer.config([])
+    try:
+        assert composer.config(composer.parse([f"experiment={name}"])) != composer.config([])
+    finally:
+        end_served()
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("recipe/**/*.yaml")), ids=lambda file: file.stem)

@@ -1,0 +1,1 @@
+"""The zoo: one recorded run of every default, and the page that shows them."""

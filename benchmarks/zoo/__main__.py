@@ -1,0 +1,110 @@
+"""Record the zoo: one run of every default, the cheapest first, into benchmarks/results/zoo and docs/zoo.md.
+
+    python -m benchmarks.zoo                       what is missing, or recorded with other settings
+    python -m benchmarks.zoo Wind --seeds 0 1 2    some entries, with these seeds
+    python -m benchmarks.zoo --hours 2             no run that would end later is begun
+    python -m benchmarks.zoo --show                what is missing or has other settings; nothing is run
+
+Runs are played one after another, as `main.py` plays them, and each is stored when it has ended, so this may
+be stopped at any time and typed again. `nice -n 19` in front of it leaves the cores to others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+
+from rich.console import Console
+
+from benchmarks.learn import FILE_WIDTH, Recipe, play_recipe
+from benchmarks.zoo.entries import ENTRIES, Entry, Recording, digest, is_installed, jobs_of
+from benchmarks.zoo.page import write_page
+from benchmarks.zoo.records import (
+    Recorded,
+    commit,
+    expected_minutes,
+    is_current,
+    levels_of_run,
+    load_entry,
+    store,
+)
+from utils.options import nearest
+
+FOLDER = Path("outputs/zoo")
+
+
+def entry_named(name: str) -> Entry:
+    """The entry of this name; an argparse type."""
+    found = next((entry for entry in ENTRIES if entry.name == name), None)
+    if found is None:
+        names = [entry.name for entry in ENTRIES]
+        raise argparse.ArgumentTypeError(f"the zoo has no entry {name}.{nearest(name, names)}")
+    return found
+
+
+def left_to_record(entries: list[Entry]) -> list[Recording]:
+    """The runs that are missing or have other settings by now, the cheapest first."""
+    left = [
+        (expected_minutes(job, runs), job)
+        for entry in entries
+        for runs in [load_entry(entry)]
+        for job in jobs_of(entry)
+        if not is_current(job, runs)
+    ]
+    return [job for _, job in sorted(left, key=lambda one: one[0])]
+
+
+def record(job: Recording, console: Console) -> Recorded:
+    """Play one run as a user would."""
+    # The commit is that of the code which begins to run.
+    begun, settings = commit(), digest(job.words)
+    name = f"{job.entry.name}{'_Markov' * job.is_control}"
+    run, folder = play_recipe(name, Recipe(job.words), job.seed, console, FOLDER)
+    return Recorded(run, settings, begun, levels_of_run(folder))
+
+
+def _parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", type=entry_named, help="entries; default: all")
+    parser.add_argument("--seeds", nargs="+", type=int, help="instead of those that the entry has")
+    parser.add_argument("--hours", type=float, help="begin no run that is expected to end later")
+    parser.add_argument("--show", action="store_true", help="run nothing")
+    return parser.parse_args()
+
+
+def _entries(asked: argparse.Namespace, console: Console) -> list[Entry]:
+    """What is to be recorded, as far as it is installed."""
+    found = list[Entry]()
+    for entry in asked.names or ENTRIES:
+        if not is_installed(entry):
+            console.print(f"{entry.name} is left out: it needs the package {entry.needs}.")
+            continue
+        found.append(entry if asked.seeds is None else replace(entry, seeds=tuple(asked.seeds)))
+    return found
+
+
+def main() -> None:
+    """Record, and write the page."""
+    asked, console = _parsed(), Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
+    jobs, began = left_to_record(_entries(asked, console)), perf_counter()
+    for number, job in enumerate(jobs, 1):
+        minutes = expected_minutes(job, load_entry(job.entry))
+        title = f"{number} of {len(jobs)}: {job.entry.name}, {job.label}, some {minutes:.0f} minutes"
+        if asked.show:
+            console.print(title)
+            continue
+        if asked.hours is not None and perf_counter() - began + 60 * minutes > 3600 * asked.hours:
+            console.print(f"{len(jobs) - number + 1} runs are left, of some {minutes:.0f} minutes and more.")
+            break
+        console.rule(title)
+        store(job, record(job, console))
+        write_page()
+    write_page()
+    console.print("The page is docs/zoo.md.")
+
+
+if __name__ == "__main__":
+    main()

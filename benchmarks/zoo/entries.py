@@ -1,0 +1,115 @@
+"""What the zoo holds: the words of each run, and what a record of it must agree with to be current."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from configs.compose import composed_settings
+from envs.meta import FAMILIES
+from utils.disk.manifest import digest_of
+
+# The parts of a config that decide what is learned; the others say where and how it runs.
+LEARNED = ("env", "agent", "memory", "algorithm", "train", "curriculum", "num_slots", "deterministic")
+CONTROL = "agent=Markov"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One command of the page."""
+
+    name: str
+    # After `python main.py`.
+    words: tuple[str, ...]
+    # What it takes of one core, by which the cheapest is recorded first; a record knows better.
+    minutes: float
+    # Whether a Markov agent shows beside it what the memory is for.
+    control: bool = True
+    seeds: tuple[int, ...] = (0,)
+    # A package that it needs besides the tested set.
+    needs: str | None = None
+
+    @property
+    def command(self) -> str:
+        """What a user types."""
+        return " ".join(["python main.py", *self.words])
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One run of an entry."""
+
+    entry: Entry
+    seed: int
+    is_control: bool = False
+
+    @property
+    def label(self) -> str:
+        """By which the record of the entry keeps it."""
+        return f"{'Markov ' * self.is_control}seed {self.seed}"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """After `python main.py`, all but the seed."""
+        return (*self.entry.words, *([CONTROL] if self.is_control else []))
+
+
+THREE = (0, 1, 2)
+
+ENTRIES = (
+    Entry("PointRobot", ("env=PointRobot",), 3, seeds=THREE),
+    Entry("RoomNavi", ("env=RoomNavi",), 10),
+    Entry("TreasureHunt", ("env=TreasureHunt",), 10),
+    Entry("Wind", ("env=Wind",), 4),
+    Entry("AntDir", ("env=AntDir",), 60, seeds=THREE),
+    Entry("AntGoal", ("env=AntGoal",), 45),
+    Entry("CheetahDir", ("env=CheetahDir",), 60, seeds=THREE),
+    Entry("CheetahDirSparse", ("env=CheetahDirSparse",), 45),
+    Entry("HalfCheetahVel", ("env=HalfCheetahVel",), 45, seeds=THREE),
+    Entry("HumanoidDir", ("env=HumanoidDir",), 60),
+    Entry("Walker2DRandParams", ("env=Walker2DRandParams",), 45),
+    Entry("HopperRandParams", ("env=HopperRandParams",), 45),
+    Entry("BodyParams", ("env=BodyParams",), 45),
+    Entry("DarkKeyDoor", ("env=DarkKeyDoor",), 8),
+    Entry("DelayedCatch", ("experiment=delayed_catch",), 5),
+    Entry("GridNavi", ("experiment=grid_navi_ppo",), 6, seeds=THREE),
+    Entry("KeyToDoor", ("env=KeyToDoor",), 10),
+    Entry("MetaFrozenLake", ("env=MetaFrozenLake",), 8),
+    Entry("PassiveVisualMatch", ("env=PassiveVisualMatch",), 10),
+    Entry("TMazeActive", ("env=TMazeActive",), 10),
+    Entry("TMazeNoise", ("env=TMazeNoise",), 10),
+    Entry("TMazePassive", ("experiment=t_maze_100_ppo",), 2),
+    Entry("CyberDefence", ("experiment=cyber_defence",), 60, control=False, seeds=THREE),
+    Entry("RepeatedGame", ("env=RepeatedGame",), 2),
+    Entry("GridWorldMultiAgent", ("experiment=grid_world_multi_ppo",), 5, seeds=THREE),
+    Entry("Mixture", ("env=Mixture",), 20),
+    Entry("Gymnasium", ("env=Gymnasium", "env.id=CartPole-v1", "algorithm=PPO"), 1, control=False),
+    Entry("MiniGrid", ("env=MiniGrid", "algorithm=PPO"), 10, needs="minigrid"),
+    Entry("POPGym", ("env=POPGym", "algorithm=PPO"), 3, needs="popgym"),
+    Entry("OpenEnv", ("experiment=connect4",), 60, seeds=THREE, needs="openenv"),
+)
+
+# Families without an entry, and why.
+LEFT_OUT = {
+    "CybORG": "needs the original simulator, which no package index has; CyberDefence plays the same game",
+    "MetaWorld": "needs an environment of its own: requirements-metaworld.txt",
+}
+
+
+def jobs_of(entry: Entry) -> list[Recording]:
+    """Its runs: every seed, and one of the control."""
+    controls = [Recording(entry, entry.seeds[0], is_control=True)] if entry.control else []
+    return [*(Recording(entry, seed) for seed in entry.seeds), *controls]
+
+
+def is_installed(entry: Entry) -> bool:
+    """Whether the package is there that its environment is made of."""
+    return entry.needs is None or find_spec(entry.needs) is not None
+
+
+def digest(words: Sequence[str]) -> str:
+    """The hash of all settings that decide what is learned, and of the version of the family."""
+    settings = composed_settings(words)
+    learned = [settings[name] for name in LEARNED]
+    return digest_of([learned, FAMILIES[settings["env"]["family"]].version])[:16]

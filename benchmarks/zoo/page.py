@@ -1,0 +1,145 @@
+"""The page of the zoo: a row and a curve for each entry, from what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.learn import ROOT
+from benchmarks.parts.curves import COLOURS, INK, QUIET
+from benchmarks.zoo.entries import ENTRIES, LEFT_OUT, Entry, Recording, jobs_of
+from benchmarks.zoo.records import Recorded, is_current, load_entry
+from utils.statistics import iqm_interval
+
+PAGE = ROOT / "docs" / "zoo.md"
+PICTURES = ROOT / "docs" / "pictures" / "zoo"
+
+OPENING = """\
+# The zoo: what curve comes of each default?
+
+Every row is one command, run to its end and recorded. The return is that of each episode of a trial on the
+test list at the last evaluation, deterministic; of three seeds it is the interquartile mean, with an interval
+of 95 % by stratified bootstrap. The oracle is given the task, which an agent has to find out first, so not
+all of its return can be had in an early episode. The Markov agent has the same recipe and no memory. Minutes
+are those of one core (CPU time of the whole process) of one run; the cores were shared with other programs.
+
+`python -m benchmarks.zoo` records what is missing, or has other settings by now, the cheapest first, and
+writes this page anew; `python -m benchmarks.zoo Wind --seeds 0 1 2` records some rows.
+"""
+
+
+def zoo_page(entries: Sequence[Entry] = ENTRIES) -> str:
+    """The whole page."""
+    recorded = {entry.name: load_entry(entry) for entry in entries}
+    shown = [entry for entry in entries if recorded[entry.name]]
+    missing = [entry for entry in entries if not recorded[entry.name]]
+    blocks = [OPENING, *(_block(entry, recorded[entry.name]) for entry in shown)]
+    if missing:
+        names = "\n".join(f"- {entry.name}: `{entry.command}`" for entry in missing)
+        blocks.append(f"## Not recorded yet\n\n{names}\n")
+    left_out = "\n".join(f"- {name}: {why}." for name, why in LEFT_OUT.items())
+    blocks.append(f"## Left out\n\n{left_out}\n")
+    return "\n".join(blocks)
+
+
+def _block(entry: Entry, runs: Mapping[str, Recorded]) -> str:
+    """The section of one entry."""
+    seeds = [runs[job.label] for job in jobs_of(entry) if not job.is_control and job.label in runs]
+    control = next((runs[job.label] for job in jobs_of(entry) if job.is_control and job.label in runs), None)
+    rows = ["| | return, by episode |", "|---|---|"]
+    if seeds:
+        count = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0].run.seed}"
+        rows.append(f"| the agent, {count} | **{_returns(seeds)}** |")
+    if control is not None:
+        rows.append(f"| a Markov agent, seed {control.run.seed} | {_returns([control])} |")
+    newest = (seeds or [control])[0]
+    assert newest is not None
+    rows += [f"| {policy} | {score:.4g} |" for policy, score in newest.levels.items()]
+    steps = newest.last.env_steps
+    circumstances = f"{steps:,} env steps, {newest.minutes:.1f} minutes of a core; commit {newest.commit}."
+    stale = [job.label for job in jobs_of(entry) if job.label in runs and not is_current(job, runs)]
+    if stale:
+        circumstances += f" **Recorded with other settings than today's: {', '.join(stale)}.**"
+    return "\n".join(
+        [
+            f"## {entry.name}",
+            "",
+            f"`{entry.command}`",
+            "",
+            f"![return by env steps](pictures/zoo/{entry.name}.svg)",
+            "",
+            *rows,
+            "",
+            circumstances,
+            "",
+        ]
+    )
+
+
+def _returns(runs: Sequence[Recorded]) -> str:
+    """The last returns by episode index, of one run or over seeds."""
+    episodes = min(len(run.last.returns) for run in runs)
+    shown = [0, 1, 2, episodes - 1] if episodes > 4 else list(range(episodes))
+    if len(runs) == 1:
+        texts = [f"{runs[0].last.returns[index]:.4g}" for index in shown]
+    else:
+        texts = [str(iqm_interval([run.last.returns[index] for run in runs])) for index in shown]
+    if episodes > 4:
+        texts.insert(3, "...")
+    return ", ".join(texts)
+
+
+def draw_entry(entry: Entry, runs: Mapping[str, Recorded], folder: Path = PICTURES) -> None:
+    """Draw the curves of an entry: the first and the last episode of a trial, beside reference scores."""
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
+
+    figure = Figure(figsize=(5.6, 2.6), layout="constrained")
+    FigureCanvasSVG(figure)
+    panel = figure.subplots()
+    for policy, score in next(iter(runs.values())).levels.items():
+        panel.axhline(score, color=QUIET, linewidth=1, linestyle=(0, (5, 4)))
+        panel.annotate(policy, (0.01, score), xycoords=("axes fraction", "data"), fontsize=8, color=QUIET)
+    labels = set[str]()
+    for job in jobs_of(entry):
+        if job.label not in runs:
+            continue
+        for index, label, colour in _lines(job, runs[job.label]):
+            points = runs[job.label].run.curve
+            panel.plot(
+                [point.env_steps for point in points],
+                [point.returns[index] for point in points],
+                color=colour,
+                linewidth=1.6,
+                label=None if label in labels else label,
+            )
+            labels.add(label)
+    panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    panel.set_xlabel("env steps", color=INK, fontsize=9)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.tick_params(colors=INK, labelsize=8)
+    panel.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    folder.mkdir(parents=True, exist_ok=True)
+    # The same curves make the same file.
+    with matplotlib.rc_context({"svg.hashsalt": entry.name, "svg.fonttype": "none"}):
+        figure.savefig(folder / f"{entry.name}.svg", format="svg", metadata={"Date": None})
+
+
+def _lines(job: Recording, recorded: Recorded) -> list[tuple[int, str, str]]:
+    """(episode index, label, colour) of the curves of one run."""
+    last = len(recorded.last.returns) - 1
+    if job.is_control:
+        return [(last, "Markov", COLOURS[1])]
+    if last == 0:
+        return [(0, "the agent", COLOURS[0])]
+    return [(0, "episode 1", COLOURS[2]), (last, f"episode {last + 1}", COLOURS[0])]
+
+
+def write_page() -> None:
+    """Write the page and the pictures anew."""
+    for entry in ENTRIES:
+        if runs := load_entry(entry):
+            draw_entry(entry, runs)
+    PAGE.write_text(zoo_page(), encoding="utf-8")

@@ -1,0 +1,106 @@
+"""What was recorded: a file for each entry, with the curve and the circumstances of every run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from benchmarks.learn import ROOT, Run
+from benchmarks.parts.curves import Point
+from benchmarks.parts.machine import write
+from benchmarks.zoo.entries import Entry, Recording, digest
+from envs.meta.make_env import make_family
+from policies.evaluation.levels import REFERENCES
+from policies.evaluation.table import POLICIES
+from policies.run.config import RECORD, read_record
+from utils.disk.own_files import read_object
+
+RESULTS = ROOT / "benchmarks" / "results" / "zoo"
+MOST_BYTES = 10_000_000
+
+
+@dataclass
+class Recorded:
+    """One run, and what it can be judged by."""
+
+    run: Run
+    # Of the settings that it was recorded with.
+    digest: str
+    commit: str
+    # What random actions and the oracle return in an episode, as far as it is known.
+    levels: dict[str, float]
+
+    @property
+    def last(self) -> Point:
+        """Its last evaluation."""
+        return self.run.curve[-1]
+
+    @property
+    def minutes(self) -> float:
+        """What it took of one core."""
+        return (self.last.processor_s or self.run.wall_s) / 60
+
+
+def file_of(entry: Entry, folder: Path = RESULTS) -> Path:
+    """Where the runs of an entry are kept."""
+    return folder / f"{entry.name}.json"
+
+
+def load_entry(entry: Entry, folder: Path = RESULTS) -> dict[str, Recorded]:
+    """The recorded runs of an entry, by label."""
+    file = file_of(entry, folder)
+    if not file.exists():
+        return {}
+    return {label: _recorded(found) for label, found in json.loads(file.read_text(encoding="utf-8")).items()}
+
+
+def _recorded(found: dict[str, Any]) -> Recorded:
+    fields: dict[str, Any] = dict(found["run"])
+    fields["curve"] = [Point(**point) for point in fields["curve"]]
+    return Recorded(Run(**fields), found["digest"], found["commit"], found["levels"])
+
+
+def store(job: Recording, recorded: Recorded, folder: Path = RESULTS) -> None:
+    """Put a run among those of its entry, in place of an older one."""
+    runs = load_entry(job.entry, folder) | {job.label: recorded}
+    write(file_of(job.entry, folder), {label: asdict(one) for label, one in runs.items()})
+
+
+def is_current(job: Recording, runs: dict[str, Recorded]) -> bool:
+    """Whether the run is recorded, with the settings that its command has today."""
+    found = runs.get(job.label)
+    return found is not None and found.digest == digest(job.words)
+
+
+def expected_minutes(job: Recording, runs: dict[str, Recorded]) -> float:
+    """What the run will take of a core: as before, or what the entry says."""
+    found = runs.get(job.label)
+    return job.entry.minutes if found is None else found.minutes
+
+
+def levels_of_run(run_dir: Path) -> dict[str, float]:
+    """The reference scores of a run's family, or what the run itself has measured."""
+    options = dict(read_record(run_dir / RECORD)["env"])
+    reference = make_family(options.pop("family"), **options).spec.reference
+    if reference is not None:
+        scores = {policy: getattr(reference, policy) for policy in POLICIES}
+        return {policy: score for policy, score in scores.items() if score is not None}
+    measured = [
+        entry
+        for entry in read_object(run_dir / REFERENCES, MOST_BYTES).values()
+        if entry["list"] in ("held_out", "in_distribution")
+    ]
+    # What is measured stands last.
+    return {policy: fmean(measured[-1][policy]) for policy in POLICIES if measured and policy in measured[-1]}
+
+
+def commit() -> str:
+    """The commit of the checkout; with a plus where files differ from it."""
+    found = subprocess.run(
+        ["git", "describe", "--always", "--dirty=+", "--abbrev=7"], cwd=ROOT, capture_output=True, text=True
+    )
+    return found.stdout.strip() or "unknown"

@@ -1,0 +1,94 @@
+"""Records of the zoo: kept run by run, stale when the settings change, and shown on the page as they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks import learn
+from benchmarks.parts.curves import Point
+from benchmarks.zoo import __main__ as command
+from benchmarks.zoo import page as pages
+from benchmarks.zoo.entries import Entry, Recording, digest, jobs_of
+from benchmarks.zoo.records import Recorded, expected_minutes, is_current, load_entry, store
+
+GAME = Entry("RepeatedGame", ("env=RepeatedGame",), 2.0)
+
+
+def recorded(job: Recording, *returns: float) -> Recorded:
+    """A record of today's settings, whose last evaluation had these returns."""
+    points = [Point(100, 1.0, 0.0, 1, [0.0] * len(returns)), Point(200, 2.0, 0.0, 2, list(returns), 90.0)]
+    run = learn.Run(
+        job.entry.name, job.seed, [], [], None, points, "env steps", 3.0, 200, 2, 100.0, 1.0, {}, 0.0, ""
+    )
+    return Recorded(run, digest(job.words), "abc1234", {"random": -15.0})
+
+
+def test_runs_are_kept_one_by_one_and_are_stale_when_settings_change(tmp_path: Path) -> None:
+    first, control = jobs_of(GAME)
+    assert not is_current(first, load_entry(GAME, tmp_path))
+    store(first, recorded(first, -12.5, -9.5), tmp_path)
+    store(control, recorded(control, -13.0, -13.0), tmp_path)
+    runs = load_entry(GAME, tmp_path)
+    assert runs == {
+        one.label: recorded(one, *of) for one, of in ((first, (-12.5, -9.5)), (control, (-13.0, -13.0)))
+    }
+    assert is_current(first, runs) and is_current(control, runs)
+    assert expected_minutes(first, runs) == 1.5 and expected_minutes(first, {}) == 2.0
+    changed = replace(first, entry=replace(GAME, words=("env=RepeatedGame", "algorithm.learning_rate=1e-5")))
+    assert not is_current(changed, runs)
+
+
+def test_the_page_shows_returns_by_episode_and_says_what_is_stale_or_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, control = jobs_of(GAME)
+    runs = {first.label: recorded(first, -12.5, -9.5), control.label: recorded(control, -13.0, -13.25)}
+    missing = Entry("Wind", ("env=Wind",), 4.0)
+    monkeypatch.setattr(pages, "load_entry", lambda entry: runs if entry is GAME else {})
+    text = pages.zoo_page([GAME, missing])
+    for part in ("**-12.5, -9.5**", "-13, -13.25", "| random | -15 |", "- Wind: `python main.py env=Wind`"):
+        assert part in text
+    assert "1.5 minutes of a core; commit abc1234." in text and "**Recorded" not in text
+    runs[control.label].digest = "of before"
+    assert "**Recorded with other settings than today's: Markov seed 0.**" in pages.zoo_page([GAME])
+
+
+def test_three_seeds_are_an_interval_and_many_episodes_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = replace(GAME, seeds=(0, 1, 2), control=False)
+    runs = {job.label: recorded(job, *(10.0 * job.seed + t for t in range(9))) for job in jobs_of(entry)}
+    monkeypatch.setattr(pages, "load_entry", lambda _: runs)
+    text = pages.zoo_page([entry])
+    assert "| the agent, 3 seeds |" in text and "10 [0, 20], 11 [1, 21], 12 [2, 22], ..., 18 [8, 28]" in text
+
+
+def test_curves_are_drawn_the_same_every_time(tmp_path: Path) -> None:
+    first, control = jobs_of(GAME)
+    runs = {first.label: recorded(first, -12.5, -9.5), control.label: recorded(control, -13.0, -13.0)}
+    pages.draw_entry(GAME, runs, tmp_path / "one")
+    pages.draw_entry(GAME, runs, tmp_path / "two")
+    texts = [(tmp_path / name / "RepeatedGame.svg").read_text() for name in ("one", "two")]
+    assert texts[0] == texts[1]
+    assert all(word in texts[0] for word in ("episode 1", "episode 2", "Markov", "random"))
+
+
+@pytest.mark.slow
+def test_the_cheapest_is_recorded_first_and_a_run_is_recorded_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real run of a few iterations, as `python -m benchmarks.zoo` plays it."""
+    monkeypatch.setattr(command, "FOLDER", tmp_path)
+    monkeypatch.setattr(command, "load_entry", lambda _: {})
+    short = Entry("Short", ("env=RepeatedGame", "train.n_env_steps_total=3000", "evaluation.every=1000"), 1.0)
+    assert [job.entry.name for job in command.left_to_record([GAME, short])][:2] == ["Short", "Short"]
+    found = command.record(jobs_of(short)[0], Console(quiet=True))
+    assert found.last.env_steps >= 3000 and len(found.last.returns) == 2
+    assert set(found.levels) == {"oracle", "random"} and found.digest == digest(short.words)
+
+
+def test_the_page_in_the_docs_is_that_of_the_records() -> None:
+    """If this fails, settings of recorded runs have changed: `python -m benchmarks.zoo --show` names them."""
+    assert pages.PAGE.read_text(encoding="utf-8") == pages.zoo_page()
