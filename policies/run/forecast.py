@@ -7,6 +7,7 @@ from math import ceil
 
 from policies.algorithms import ALGORITHMS
 from policies.run.config import Config
+from policies.run.progress import Counters, Stage
 from policies.run.sizes import RunSizes, needs_of, pool_trials
 
 # Fewer gradient steps than this teach hardly anything.
@@ -15,48 +16,61 @@ FEW_GRADIENT_STEPS = 1000
 MUCH_BEYOND = 0.1
 
 
-def forecast(config: Config, sizes: RunSizes) -> Iterator[str]:
+def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) -> Iterator[str]:
     """Lines on a run with these options, completed by its family: what it will do, then what to mind.
 
     They count trials of full length; where episodes end early there are more waves, of fewer env steps.
+    `counters` are those of a run that goes on: then the plan is what is left of it.
     """
-    total, needs = config.train.n_env_steps_total, needs_of(config)
+    counters = counters or Counters()
+    needs, made = needs_of(config), counters.env_steps
     longest = config.env.max_rollouts_per_task * config.env.max_episode_steps
 
-    # 1. The random pool, and waves for what it leaves: each starts a trial in every slot at least, or all
-    #    trials that it was asked for.
-    pool = pool_trials(config) * longest
-    wave = sizes.wave_trials * longest
-    if sizes.wave_env_steps is not None:
-        wave = max(sizes.wave_env_steps, sizes.num_slots * longest)
-    waves = ceil(max(total - pool, 0) / wave)
-    taken = pool + waves * wave
+    # 1. The random pool, and waves for what it leaves.
+    pool = 0
+    if counters.stage == Stage.random_pool:
+        pool = max(pool_trials(config) - counters.warmup_trials, 0) * longest
+    wave = _env_steps_of_a_wave(sizes, longest)
+    waves = ceil(max(config.train.n_env_steps_total - made - pool, 0) / wave)
+    taken = made + pool + waves * wave
 
     # 2. Gradient steps: on-policy in every wave, off-policy for every env step, those of the pool included.
     columns = wave // longest
     passes = ALGORITHMS[config.algorithm.name].passes(config.algorithm, config.agent.arch, columns, longest)
+    per_update = passes.epochs * passes.steps if needs.on_policy else 1
     if needs.on_policy:
-        steps = waves * passes.epochs * passes.steps
+        steps = waves * per_update
         rows, each = wave // passes.steps, f"{passes.epochs} x {passes.steps} gradient steps"
     else:
-        steps = int(taken * sizes.updates_per_step)
+        steps = int((taken - made) * sizes.updates_per_step)
         rows, each = sizes.batch_rows, f"{sizes.updates_per_step * wave:,.4g} gradient steps"
-    first = f"{pool:,} env steps of random actions, then " if pool else ""
+    steps += counters.updates_due * per_update
+    first = f"{made:,} env steps and {_several(counters.updates, 'update')} are made; now " if made else ""
+    first += f"{pool:,} env steps of random actions, then " if pool else ""
+    more = "more" if made else "in all"
     yield (
         f"plan         {first}{_several(waves, 'iteration')} of {wave:,} env steps with {each} each, "
-        f"over {rows:,} rows: {steps:,} gradient steps in all"
+        f"over {rows:,} rows: {steps:,} gradient steps {more}"
     )
 
     # 3. What a replay holds.
     if not needs.on_policy:
         held, per_trial = sizes.buffer_shape["capacity_rows"], sizes.buffer_shape["rows_per_trial"]
         yield f"replay       the last {held:,} rows: {held // per_trial:,} trials of full length"
-    yield from _warnings(config, steps, pool, taken)
+    all_steps = counters.updates * per_update + steps
+    yield from _warnings(config, all_steps, made + pool if pool else 0, taken)
     if passes.steps < passes.asked:
         yield (
             f"Note: algorithm.minibatches={passes.asked} makes {passes.steps} here, for there are no more "
             "columns of rows to mix: set algorithm.window, or use more slots."
         )
+
+
+def _env_steps_of_a_wave(sizes: RunSizes, longest: int) -> int:
+    """A wave starts a trial in every slot at least, or all trials that it was asked for."""
+    if sizes.wave_env_steps is None:
+        return sizes.wave_trials * longest
+    return max(sizes.wave_env_steps, sizes.num_slots * longest)
 
 
 def _warnings(config: Config, steps: int, pool: int, taken: int) -> Iterator[str]:

@@ -87,8 +87,8 @@ class RunRecord:
     def open(self, agent: Agent, note: str = "") -> None:
         """Show where everything goes, and start to record `agent`; `note` is a line below the headline."""
         self._console.headline(headline(self._context, self._environments))
-        notes = (note, withheld_note(self._config, self._environments))
-        for text in (*filter(None, notes), *forecast(self._config, self._context.sizes)):
+        plan = forecast(self._config, self._context.sizes, self._progress.counters)
+        for text in filter(None, (note, withheld_note(self._config, self._environments), *plan)):
             self._console.message(text)
         if self._folder is not None:
             if self._host.lock is None:
@@ -344,8 +344,9 @@ def headline(context: RunContext, environments: RunEnvironments) -> str:
     config, env = context.config, environments.training
     where = f"run {context.run_dir}" if context.run_dir else "nothing is written"
     return (
-        f"{config.env.family}, {config.agent.arch.name} agent: {env.num_envs} slots, {env.description}, "
-        f"device {context.device}, {where}"
+        f"{config.env.family}, {config.agent.arch.name} agent: learns by {config.algorithm.name} until "
+        f"{config.train.n_env_steps_total:,} env steps (how long that takes is measured, and said below), "
+        f"{env.num_envs} slots, {env.description}, device {context.device}, {where}"
     )
 
 

@@ -12,15 +12,16 @@ from envs.meta.make_env import make_family
 from policies.agents.actions import actions_of
 from policies.algorithms import ALGORITHMS
 from policies.run.forecast import forecast
+from policies.run.progress import Counters, Stage
 from policies.run.sizes import RunSizes, check_family
 from utils.options import OptionError
 
 
-def lines(words: str) -> list[str]:
+def lines(words: str, counters: Counters | None = None) -> list[str]:
     config = load(words.split())
     family = check_family(config)
     config = replace(config, env=family.config)
-    return list(forecast(config, RunSizes.of(config, family)))
+    return list(forecast(config, RunSizes.of(config, family), counters))
 
 
 def test_on_policy_it_counts_waves_epochs_and_minibatches() -> None:
@@ -68,6 +69,33 @@ def test_the_random_pool_comes_first_and_counts_as_env_steps_and_as_updates() ->
     assert "800 env steps of random actions, then 0 iterations" in plan and "400 gradient steps" in plan
     assert [line for line in warnings if "num_init_rollouts_pool=20 trials takes up to 800 env steps" in line]
     assert not [line for line in warnings if "waves are whole" in line]
+
+
+def test_a_run_that_goes_on_is_told_what_is_left_of_it() -> None:
+    """The demo after 19 of its waves: 4,000 env steps of the pool and 18 waves of 2,560, say."""
+    words = "env=PointRobot train.n_env_steps_total=100000"
+    made = Counters(stage=Stage.collect, env_steps=50_080, updates=18, warmup_trials=100)
+    plan, warning = lines(words, made)
+    assert plan.split(None, 1)[1] == (
+        "50,080 env steps and 18 updates are made; now 20 iterations of 2,560 env steps with "
+        "3 x 4 gradient steps each, over 640 rows: 240 gradient steps more"
+    )
+    # What teaches is all that was made: here 38 updates of 3 x 4 gradient steps.
+    assert warning.startswith("Warning: 456 gradient steps in all")
+
+    # Stopped between a wave and its update, and in the middle of the pool.
+    due = replace(made, stage=Stage.update, updates_due=1)
+    assert lines(words, due)[0].endswith(": 252 gradient steps more")
+    pool = Counters(warmup_trials=60, env_steps=2_400)
+    assert "are made; now 1,600 env steps of random actions, then 38 iterations" in lines(words, pool)[0]
+
+
+def test_off_policy_the_updates_that_are_left_are_those_of_the_env_steps_that_are_left() -> None:
+    words = "env=Gymnasium algorithm=SAC agent=Markov train.n_env_steps_total=10000"
+    made = Counters(stage=Stage.collect, env_steps=4_000, updates=4_000)
+    plan, _ = lines(words, made)
+    assert "4,000 env steps and 4,000 updates are made; now 30 iterations of 200 env steps" in plan
+    assert plan.endswith(": 6,000 gradient steps more")
 
 
 def test_a_pool_that_teaches_nothing_is_not_counted() -> None:

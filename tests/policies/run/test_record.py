@@ -24,14 +24,14 @@ from utils.report.folders import find_runs
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_first_line_names_environment_slots_workers_start_method_device_and_folder(
+def test_the_first_line_says_what_will_happen_with_which_slots_workers_and_device_and_where(
     tmp_path: Path,
 ) -> None:
     with Learner(tiny_config(workers=2), tmp_path) as learner:
         line = headline(learner.context, learner.environments)
     for part in (
         "PointRobot",
-        "Memory agent",
+        "Memory agent: learns by SAC until 240 env steps (how long that takes is measured, and said below)",
         "3 slots, 2 worker processes",
         "(forkserver)",
         "device cpu",
