@@ -9,7 +9,7 @@ import selectors
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from envs.home_process import HomeProcess
 
@@ -20,6 +20,7 @@ EPOLL: Any = getattr(selectors, "EpollSelector", ())
 # Descriptors from here on are too large for select().
 SELECTABLE = 1024
 
+T = TypeVar("T")
 Work = Coroutine[Any, Any, None]
 
 
@@ -63,13 +64,13 @@ class LoopThread:
 
     # -- on other threads ------------------------------------------------------------------------------------
 
-    def run(self, work: Work) -> None:
-        """Run it in the loop and wait for its end; its error is raised here.
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run it in the loop and wait for what it returns; its error is raised here.
 
         If this thread is interrupted (Ctrl-C), the work is cancelled, and has ended before this returns.
         """
-        ended: SimpleQueue[asyncio.Task[None] | None] = SimpleQueue()
-        tasks: list[asyncio.Task[None]] = []
+        ended: SimpleQueue[asyncio.Task[T] | None] = SimpleQueue()
+        tasks: list[asyncio.Task[T]] = []
 
         def start() -> None:
             tasks.append(self.loop.create_task(work))
@@ -92,7 +93,7 @@ class LoopThread:
             ended.get()
             raise
         assert task is not None
-        task.result()
+        return task.result()
 
     def end(self, last: Callable[[], Work] | None = None) -> None:
         """Cancel all tasks, run the last one, and end the loop and its thread; this waits for nothing."""

@@ -277,9 +277,12 @@ class Player:
 class AgentFunction:
     """`agent_fn(observation, done) -> action`, for loops that hand an agent nothing else.
 
-    Collectors of Retrial see `reads_rewards` and hand the reward too; anywhere else an agent that reads
+    Collectors of Retrial see `reads_rewards` and hand the reward too, and by `follows_episodes` they know
+    that it belongs to one environment and is shown the ends of episodes. Anywhere else an agent that reads
     rewards would remember wrong ones, and is refused.
     """
+
+    follows_episodes = True
 
     def __init__(self, player: Player) -> None:
         self.player = player
@@ -293,6 +296,10 @@ class AgentFunction:
                 "player.act(obs, reward, done), or train one with agent.reward_embedding=0."
             )
         return self.player.act(observation, 0.0 if reward is None else reward, done, info)
+
+    def reset(self) -> None:
+        """Forget: the next observation starts a trial, as after an episode that was broken off."""
+        self.player.reset()
 
 
 @contextmanager
