@@ -11,6 +11,7 @@ from pathlib import Path
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
+from configs.agent_files import agent_file, unpacked
 from configs.compose import Composer, checked, without_hydra
 from configs.records import check_unchanged, is_among, recorded
 from configs.schema import EXPERIMENT, NAME_FIELDS
@@ -69,7 +70,8 @@ def load_run(
 def run_folders(given: str) -> list[Path]:
     """The folders that `evaluate=` names: a run, several with commas between them, or all runs of a sweep.
 
-    In `multirun/AntDir/0,1,2` what follows a comma stands beside what was before it.
+    In `multirun/AntDir/0,1,2` what follows a comma stands beside what was before it. For an agent's file a
+    folder is made.
     """
     folder = Path(given).expanduser()
     if (folder / RECORD).is_file():
@@ -80,7 +82,9 @@ def run_folders(given: str) -> list[Path]:
         return sorted(jobs, key=lambda job: (len(job.name), job.name)) or [folder]
     first, *others = (Path(part.strip()).expanduser() for part in given.split(","))
     beside = [other if len(other.parts) > 1 else first.parent / other for other in others]
-    return list(dict.fromkeys([first, *beside]))
+    named = list(dict.fromkeys([first, *beside]))
+    files = [agent_file(one) for one in named]
+    return [one if file is None else unpacked(file) for one, file in zip(named, files, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ from utils.options import OptionError, from_keywords
 
 # The number of the names in an agent's file: other numbers are not read.
 FILE_FORMAT = 1
+# The file of an agent alone, in a folder that was made of it to evaluate it.
+AGENT = "agent.pt"
 # The parts of an agent that act: the networks of its critic are left out.
 ACTING = ("actor.", "normaliser.")
 
@@ -144,12 +146,15 @@ class AgentRecord:
             typed(learner.Config, "algorithm", algorithm),
             AgentSpec(self.layout.obs_space, self.spec.action_space, config, kind, memory_config, device),
         )
-        # The critic's own parameters are not in the file: nothing that acts reads them.
+        self.load_into(agent)
+        return agent
+
+    def load_into(self, agent: Agent) -> None:
+        """Give an agent what acts; its critic stays as it is, since nothing that acts reads it."""
         found = agent.load_state_dict(self.parameters, strict=False)
         missing = [name for name in found.missing_keys if name.startswith(ACTING)]
         for name in [*missing, *found.unexpected_keys]:
             raise OptionError(f"The parameters do not fit the agent of their config: {name}.")
-        return agent
 
     def _section(self, name: str) -> dict[str, Any]:
         return self.config[name]

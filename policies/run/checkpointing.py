@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from policies.play.record import AGENT, AgentRecord
 from policies.run.config import WhichCheckpoint, holds_a_run
 from policies.run.context import LearningParts
 from policies.run.progress import Counters, RunProgress, Stage
@@ -150,8 +151,10 @@ class RunCheckpoints:
     def load(self, which: WhichCheckpoint = WhichCheckpoint.last) -> dict[str, Any] | None:
         """Restore the newest good checkpoint in place, and return its facts; None where there is none.
 
-        Of an agent alone it may be the best one instead.
+        Of an agent alone it may be the best one instead, or that of its file.
         """
+        if self._agent_only and (self._folder.parent / AGENT).is_file():
+            return self._load_file(self._folder.parent / AGENT)
         if self._agent_only and which is WhichCheckpoint.best:
             return self._load_best()
         try:
@@ -220,6 +223,17 @@ class RunCheckpoints:
         self._parts.agent.load_state_dict(checkpoint.tensors["agent"])
         self._progress.counters = Counters(**checkpoint.facts["counters"])
         return checkpoint.facts
+
+    def _load_file(self, file: Path) -> dict[str, Any]:
+        """Take the agent of a folder that holds nothing else."""
+        record = AgentRecord.load(file)
+        try:
+            record.load_into(self._parts.agent)
+        except (OptionError, RuntimeError) as error:  # torch raises the latter for other sizes
+            reason = " ".join(str(error).split())[:300]
+            raise CheckpointError(f"{file} does not fit the options of its own config ({reason}).") from error
+        self._progress.counters = Counters(env_steps=record.env_steps)
+        return {}
 
     def _tell_of(self, lost: tuple[str, ...]) -> None:
         """Say which trials are lost; without any other there is nothing to learn from."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -279,9 +279,14 @@ def remove_permissions(settings: dict[str, Any]) -> None:
 
 def save(config: Config, run_dir: Path) -> None:
     """Record a run's config in its folder, with the number of its format."""
-    settings = {"format": FORMAT} | plain(config)
-    remove_permissions(settings)
-    replace_file(run_dir / RECORD, yaml.safe_dump(settings, sort_keys=False).encode())
+    save_record(plain(config), run_dir)
+
+
+def save_record(settings: Mapping[str, Any], run_dir: Path) -> None:
+    """Record a config that is given as the types of YAML."""
+    recorded = {"format": FORMAT, **settings}
+    remove_permissions(recorded)
+    replace_file(run_dir / RECORD, yaml.safe_dump(recorded, sort_keys=False).encode())
 
 
 def read_record(record: Path) -> dict[str, Any]:
