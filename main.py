@@ -44,10 +44,10 @@ def main() -> int:
         return 0
     for note in command.notes:
         print(note, file=sys.stderr)
-    if command.mode == "evaluate":
-        from configs.evaluating import evaluate_runs
+    if command.mode in ("evaluate", "search"):
+        from configs.answers import make_answer
 
-        text, exit_code = evaluate_runs(command.runs, _run, failed=FAILED)
+        text, exit_code = make_answer(command, _run, failed=FAILED)
         write_text_out(text)
         return exit_code
     if command.mode is not None:

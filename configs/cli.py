@@ -17,6 +17,7 @@ from configs.hydra_private import flag_parser
 from configs.launch import refuse_folder, run_folder_of
 from configs.runs import MAY_CHANGE, RecordedRun, continued, evaluated, found_again
 from configs.schema import GROUPS, list_text
+from configs.search.command import SearchCommand, asks_for_a_search, read_search
 from configs.spellings import without_dashes
 from configs.sweep.plan import SWEEP_FOLDER, SweepPlan, plan_sweep
 from configs.validation import notes
@@ -43,8 +44,9 @@ class CommandLine:
     """What a command line asks for.
 
     With `text`: to show it. With `mode`: to "train" the run of `config` in a folder that `composed` names,
-    or to "resume" or "evaluate" the `runs` on disk, of which a resume has one, also where that is typed like
-    a new run, with "resume_if_there". With neither: what Hydra does with `words`, as a sweep.
+    to "search" for settings, or to "resume" or "evaluate" the `runs` on disk, of which a resume has one, also
+    where that is typed like a new run, with "resume_if_there". With neither: what Hydra does with `words`, as
+    a sweep.
     """
 
     words: tuple[str, ...]
@@ -58,6 +60,8 @@ class CommandLine:
     runs: tuple[RecordedRun, ...] = ()
     # The jobs of a sweep.
     plan: SweepPlan | None = None
+    # What a search will try.
+    search: SearchCommand | None = None
     # What is worth knowing of the options without being a mistake.
     notes: tuple[str, ...] = ()
 
@@ -75,6 +79,8 @@ def read(words: Sequence[str]) -> CommandLine:
         # First what only shows a text.
         if text := _list(composer, flags.overrides):
             return CommandLine(tuple(words), text=text)
+        if asks_for_a_search(flags.overrides):
+            return _search(composer, flags, words)
         overrides = composer.parse(flags.overrides)
         if flags.help:
             return CommandLine(tuple(words), text=help_text(composer, overrides))
@@ -144,6 +150,15 @@ def _for_hydra(composer: Composer, job: Sequence[Override], words: Sequence[str]
     composed = composer.dict_config(job)
     own = {name for override in job if is_in_open_section(composed, name := override.key_or_group)}
     return [f"++{word}" if word.partition("=")[0] in own else word for word in words]
+
+
+def _search(composer: Composer, flags: argparse.Namespace, words: Sequence[str]) -> CommandLine:
+    """A search, which makes many runs by itself."""
+    for word in words:
+        if word.startswith("-") and not word.startswith("--config-dir"):
+            raise OptionError(f"search= makes its runs by itself: leave out {word}.")
+    search = read_search(composer, flags.overrides, flags.config_dir)
+    return CommandLine(tuple(words), mode="search", search=search, notes=search.notes)
 
 
 def _is_multirun(overrides: Sequence[Override], flag: bool) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,9 +34,10 @@ def files_of(text: str) -> dict[str, str]:
 
 def commands(text: str) -> list[list[str]]:
     """The words after `python main.py` of every command, in blocks and in the prose."""
-    lines = [line.partition("  #")[0] for block in blocks(text, "bash") for line in block.splitlines()]
+    shown = [block.replace("\\\n", "") for block in blocks(text, "bash")]
+    lines = [line.partition("  #")[0] for block in shown for line in block.splitlines()]
     lines += [span.replace("\n", " ") for span in re.findall(r"`(python main\.py[^`]*)`", prose(text))]
-    return [line.split()[2:] for line in lines if line.startswith("python main.py")]
+    return [shlex.split(line)[2:] for line in lines if line.startswith("python main.py")]
 
 
 def anchors(text: str) -> set[str]:

@@ -14,6 +14,7 @@ import pytest
 
 from configs.cli import read
 from configs.schema import root, schemas
+from configs.search import command
 from envs.meta import FAMILIES
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, commands, files_of, prose
 
@@ -47,10 +48,13 @@ def test_the_python_of_a_page_runs(block: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, text in PAGES.items() if commands(text)])
-def test_the_front_door_reads_the_commands_of_a_page(name: str) -> None:
+def test_the_front_door_reads_the_commands_of_a_page(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "check_optuna", lambda: None)  # Optuna, as what launchers need
     for words in commands(PAGES[name]):
         foreign = any(own in word for word in words for own in OF_EXAMPLES)
-        on_disk = any(word.startswith(("resume=", "evaluate=", "report=")) for word in words)
+        on_disk = any(
+            word.startswith(("resume=", "evaluate=", "report=", "experiment=best")) for word in words
+        )
         if foreign or on_disk or "..." in words or set(words) & set(NOT_INSTALLED):
             continue
         # Launchers are others' packages, and so are their options.
@@ -100,13 +104,13 @@ def test_the_options_that_a_page_names_exist(name: str) -> None:
     known = option_names()
     sections = "|".join(sorted({option.partition(".")[0] for option in known if "." in option}))
     for option in re.findall(rf"`((?:{sections})\.\w+(?:\.\w+)?)(?==|`)", prose(PAGES[name])):
-        if not option.endswith((".json", ".unwrapped")):
+        if not option.endswith((".json", ".unwrapped", ".md", ".csv", ".png", ".svg", ".yaml")):
             assert option in known, f"{name} names {option}"
 
 
 def option_names() -> set[str]:
     """The full names of the options of every choice."""
-    known = names_in(root(), "")
+    known = names_in(root(), "") | names_in(command.SearchConfig(), "search.")
     for group, choices in schemas().items():
         for config in choices.values():
             known |= names_in(config, f"{group}.")
