@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from datetime import datetime
 from pathlib import Path
 
 import yaml
 
-from policies.play.record import AGENT, AgentRecord
-from policies.run.config import save_record
+from policies.play.record import AgentRecord
+from policies.run.checkpointing import save_agent_alone
+from policies.run.config import CHECKPOINTS, save_record
 from utils.options import OptionError, nearest
 
 # The agents of the zoo, which come with the project: evaluate=zoo/Wind.
@@ -32,7 +32,7 @@ def agent_file(given: Path) -> Path | None:
 
 
 def unpacked(file: Path) -> Path:
-    """Make a run folder of an agent's file: the config of its run, and the agent."""
+    """Make a run folder of an agent's file: the config of its run, and a checkpoint of what acts."""
     record = AgentRecord.load(file)
     folder = UNPACKED / file.stem / f"{datetime.now():%Y-%m-%d_%H-%M-%S_%f}"
     folder.mkdir(parents=True)
@@ -41,5 +41,5 @@ def unpacked(file: Path) -> Path:
     except yaml.YAMLError as error:
         reason = "its config holds more than plain values"
         raise OptionError(f"{file} is not the file of an agent: {reason}.") from error
-    shutil.copyfile(file, folder / AGENT)
+    save_agent_alone(folder / CHECKPOINTS, record.parameters, record.env_steps)
     return folder

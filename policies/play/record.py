@@ -15,6 +15,7 @@ from torch import Tensor
 from envs.base import ActionSpace, EnvSpec, ObsSpace
 from envs.layout import Layout
 from envs.meta.make_env import make_family
+from policies.agents.acting import acting_part, load_acting
 from policies.agents.agent import Agent
 from policies.agents.base import AgentConfig, AgentSpec
 from policies.algorithms import ALGORITHMS
@@ -26,10 +27,6 @@ from utils.options import OptionError, from_keywords
 
 # The number of the names in an agent's file: other numbers are not read.
 FILE_FORMAT = 1
-# The file of an agent alone, in a folder that was made of it to evaluate it.
-AGENT = "agent.pt"
-# The parts of an agent that act: the networks of its critic are left out.
-ACTING = ("actor.", "normaliser.")
 
 T = TypeVar("T")
 
@@ -50,7 +47,7 @@ class AgentRecord:
     @classmethod
     def of_agent(cls, agent: Agent, spec: EnvSpec, config: Config, env_steps: int = 0) -> AgentRecord:
         """The record of an agent in memory."""
-        return cls(spec, plain(config), _acting(agent.state_dict()), env_steps)
+        return cls(spec, plain(config), acting_part(agent.state_dict()), env_steps)
 
     @classmethod
     def load(cls, path: Path) -> AgentRecord:
@@ -74,7 +71,7 @@ class AgentRecord:
         # The spaces are those that the family reports.
         options = dict(config["env"])
         family = make_family(options.pop("family"), **options)
-        parameters = _acting(checkpoint.tensors.get("judged") or checkpoint.tensors["algorithm"]["agent"])
+        parameters = acting_part(checkpoint.tensors.get("judged") or checkpoint.tensors["algorithm"]["agent"])
         return cls(family.spec, config, parameters, checkpoint.step)
 
     @classmethod
@@ -146,15 +143,8 @@ class AgentRecord:
             typed(learner.Config, "algorithm", algorithm),
             AgentSpec(self.layout.obs_space, self.spec.action_space, config, kind, memory_config, device),
         )
-        self.load_into(agent)
+        load_acting(agent, self.parameters)
         return agent
-
-    def load_into(self, agent: Agent) -> None:
-        """Give an agent what acts; its critic stays as it is, since nothing that acts reads it."""
-        found = agent.load_state_dict(self.parameters, strict=False)
-        missing = [name for name in found.missing_keys if name.startswith(ACTING)]
-        for name in [*missing, *found.unexpected_keys]:
-            raise OptionError(f"The parameters do not fit the agent of their config: {name}.")
 
     def _section(self, name: str) -> dict[str, Any]:
         return self.config[name]
@@ -169,15 +159,6 @@ def typed(kind: type[T], owner: str, values: Mapping[str, Any]) -> T:
             nested: Any = hints[item.name]
             converted[item.name] = typed(nested, f"{owner}.{item.name}", values[item.name])
     return from_keywords(kind, owner, converted)
-
-
-def _acting(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of what acts, in tensors of their own."""
-    return {
-        name: value.detach().cpu().clone() if isinstance(value, Tensor) else value
-        for name, value in parameters.items()
-        if name.startswith(ACTING)
-    }
 
 
 # -- spaces in a file ----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from policies.play.record import AGENT, AgentRecord
+from policies.agents.acting import load_acting
 from policies.run.config import WhichCheckpoint, holds_a_run
 from policies.run.context import LearningParts
 from policies.run.progress import Counters, RunProgress, Stage
@@ -151,10 +152,8 @@ class RunCheckpoints:
     def load(self, which: WhichCheckpoint = WhichCheckpoint.last) -> dict[str, Any] | None:
         """Restore the newest good checkpoint in place, and return its facts; None where there is none.
 
-        Of an agent alone it may be the best one instead, or that of its file.
+        Of an agent alone it may be the best one instead.
         """
-        if self._agent_only and (self._folder.parent / AGENT).is_file():
-            return self._load_file(self._folder.parent / AGENT)
         if self._agent_only and which is WhichCheckpoint.best:
             return self._load_best()
         try:
@@ -184,7 +183,7 @@ class RunCheckpoints:
         tensors, progress = checkpoint.tensors, self._progress
         if self._agent_only:
             # What is evaluated is the mean of the weights, where the run takes one.
-            self._parts.agent.load_state_dict(tensors.get("judged") or tensors["algorithm"]["agent"])
+            load_acting(self._parts.agent, tensors.get("judged") or tensors["algorithm"]["agent"])
             progress.counters = facts.counters
             return
 
@@ -224,17 +223,6 @@ class RunCheckpoints:
         self._progress.counters = Counters(**checkpoint.facts["counters"])
         return checkpoint.facts
 
-    def _load_file(self, file: Path) -> dict[str, Any]:
-        """Take the agent of a folder that holds nothing else."""
-        record = AgentRecord.load(file)
-        try:
-            record.load_into(self._parts.agent)
-        except (OptionError, RuntimeError) as error:  # torch raises the latter for other sizes
-            reason = " ".join(str(error).split())[:300]
-            raise CheckpointError(f"{file} does not fit the options of its own config ({reason}).") from error
-        self._progress.counters = Counters(env_steps=record.env_steps)
-        return {}
-
     def _tell_of(self, lost: tuple[str, ...]) -> None:
         """Say which trials are lost; without any other there is nothing to learn from."""
         if not self._parts.buffer.num_trials:
@@ -245,6 +233,20 @@ class RunCheckpoints:
             "The stored trials %s are damaged and left out. What follows is not what it would have been.",
             _trials(lost),
         )
+
+
+def save_agent_alone(folder: Path, parameters: Mapping[str, Any], env_steps: int) -> None:
+    """Write a checkpoint that can be evaluated and no more: it has no optimiser, no replay and no streams."""
+    CheckpointStore(folder).save(
+        env_steps,
+        tensors={"judged": parameters},
+        facts={
+            "counters": asdict(Counters(env_steps=env_steps)),
+            "segments": [],
+            "num_added": 0,
+            "sampling": np.random.default_rng(0).bit_generator.state,
+        },
+    )
 
 
 @dataclass(frozen=True)
