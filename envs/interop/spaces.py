@@ -317,7 +317,7 @@ class ActionWriter:
         if not isinstance(self.space, spaces.Box):
             # Choices are counted from 0 here, and from `start` in the environment.
             wrong = (given != np.floor(given)) | (given < 0) | (given > self._highest)
-            self._refuse(wrong, given, slots, f"is not in {self.space}")
+            self._refuse(wrong, given, slots, f"is none of {self.space}")
             return (given.astype(np.int64) + self._start).astype(self._dtype)
         self._refuse(~np.isfinite(given), given, slots, "is not a finite number")
         if self._half is None:

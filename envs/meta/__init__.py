@@ -33,6 +33,7 @@ from envs.meta.third_party.cyborg import CybORG
 from envs.meta.third_party.gymnasium_family import GymnasiumFamily
 from envs.meta.third_party.meta_world import MetaWorld
 from envs.meta.third_party.openenv import OpenEnv
+from envs.meta.third_party.petting_zoo import PettingZoo
 from envs.meta.toy.point_robot import PointRobot
 from envs.meta.toy.room_navi import RoomNavi
 from envs.meta.toy.treasure_hunt import TreasureHunt
@@ -70,6 +71,7 @@ FAMILIES: dict[str, type[TaskFamily]] = {
     "Gymnasium": GymnasiumFamily,
     "MetaWorld": MetaWorld,
     "OpenEnv": OpenEnv,
+    "PettingZoo": PettingZoo,
 }
 
 # Every family is also a Gymnasium environment, for `gymnasium.make`.

@@ -21,7 +21,11 @@ from tests.docs.pages import PAGES, ROOT, anchors, blocks, commands, files_of, p
 ROOMS = "benchmarks|buffers|configs|docs|envs|policies|tests|utils"
 # Names that the pages introduce as the reader's own.
 OF_EXAMPLES = ("Corridor", "Dial", "Trace", "DDPG", "my_envs", "my_configs", "Mine")
-NOT_INSTALLED = ("experiment=connect4", "env=MiniGrid", "env=POPGym", "env=MetaWorld", "env=CybORG")
+NOT_INSTALLED = (
+    "experiment=connect4",
+    *(f"env={one}" for one in ("CybORG", "MetaWorld", "MiniGrid", "POPGym")),
+)
+NOT_INSTALLED += ("experiment=simple_push", "env=PettingZoo")
 # Pages that list names of other projects, or old ones.
 FOREIGN = ("docs/published_names.md", "CHANGELOG.md")
 

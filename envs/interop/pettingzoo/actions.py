@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from envs.interop.spaces import MASK_KEY
 from utils.options import nearest
 
 
@@ -85,6 +86,22 @@ def _bounds(space: spaces.Space[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         return space.low.ravel(), space.high.ravel()
     start = np.ravel(space.start)  # pyright: ignore[reportAttributeAccessIssue]
     return start, start + np.array(choices_of(space)) - 1
+
+
+def own_mask(obs: Any, info: Any) -> NDArray[np.bool_] | None:
+    """Which choices an agent is allowed: PettingZoo says it beside what the agent sees, or in its info."""
+    for said in (obs, info):
+        if isinstance(said, Mapping) and said.get(MASK_KEY) is not None:
+            return np.asarray(said[MASK_KEY]).astype(np.bool_)
+    return None
+
+
+def allowed(space: spaces.Space[Any], obs: Any, info: Any, counts: bool = True) -> NDArray[np.bool_]:
+    """Which choices count: those of the agent's mask; only the first of each where no choice counts."""
+    given = own_mask(obs, info) if counts else None
+    if given is not None:
+        return given
+    return np.concatenate([(np.arange(n) == 0) | counts for n in choices_of(space)])
 
 
 def choices_of(space: spaces.Space[Any]) -> list[int]:

@@ -8,11 +8,17 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
-from envs.interop.pettingzoo.game import Game, GameStep, game_of
+from envs.interop.pettingzoo.actions import allowed, own_mask
+from envs.interop.pettingzoo.game import Game, GameError, GameStep, game_of
 from envs.interop.spaces import MASK_KEY
 from utils.options import nearest
 
+# So many turns of partners may pass until the agent is on turn; it is beyond what any game needs.
+MOST_TURNS = 1_000
+# So many games that are over before the agent's first turn are begun anew, with other seeds.
+MOST_STARTS = 100
 # (what the partner sees, its action space, a generator of the episode) -> its action.
 Partner = Callable[[Any, spaces.Space[Any], np.random.Generator], Any]
 
@@ -35,15 +41,17 @@ class EgoWrapper(gymnasium.Env[Any, Any]):
     """One agent acts, and partners play the others inside of the step.
 
     A row is the agent's own turn: what it sees, and all that it was paid since its previous one. The episode
-    ends for it when it is out of the game, or when all others are and the game is over. Which of `partners`
+    ends for it when it is out of the game, or when all others are and the game is over; a game that is over
+    before its first turn is begun anew. Which of `partners`
     plays is the task: `reset(options={"task": number})`, or drawn from the seed. Their draws are of the
-    episode's seed, so an episode can be played again.
+    episode's seed, so an episode can be played again. With the task (number, seed) the game's own seed is
+    that one, in every episode.
     """
 
     def __init__(
         self, env: Any, seat: str | None = None, partners: Sequence[Partner] = (random_partner,)
     ) -> None:
-        self.env, self._game = env, game_of(env)
+        self.env, self._game = env, game_of(env, by_turns=True)
         self.seat = self._game.agents[0] if seat is None else seat
         if self.seat not in self._game.agents:
             raise ValueError(f"There is no seat {seat!r}.{nearest(str(seat), self._game.agents)}")
@@ -63,19 +71,26 @@ class EgoWrapper(gymnasium.Env[Any, Any]):
         """Begin an episode, and play it to the agent's first turn."""
         super().reset(seed=seed)
         task = (options or {}).get("task")
-        number = int(self.sample_tasks(1)[0] if task is None else task)
+        number, *world = np.ravel(self.sample_tasks(1) if task is None else task).astype(np.int64).tolist()
         if not 0 <= number < len(self.partners):
             raise ValueError(f"A task is the number of a partner, 0 to {len(self.partners) - 1}, not {task}.")
         self._partner = self.partners[number]
-        first = self._game.reset(int(self.np_random.integers(2**31)))
-        obs, _, terminated, truncated, info = self._to_own_turn(first)
-        if terminated or truncated:
-            raise RuntimeError(f"The game was over before the first turn of {self.seat}.")
-        return obs, info
+        for _ in range(MOST_STARTS):
+            drawn = int(self.np_random.integers(2**31))
+            first = self._game.reset(world[0] if world else drawn)
+            obs, _, terminated, truncated, info = self._to_own_turn(first)
+            if not (terminated or truncated):
+                return obs, info
+        raise GameError(f"{self.seat} was out before its first turn, {MOST_STARTS} times in a row.")
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """The agent's turn, and then all turns until its next one."""
         return self._to_own_turn(self._game.step(self._choices(self._game, action)))
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Which choices are allowed, as MaskablePPO of sb3-contrib asks for it."""
+        now = self._game.now
+        return allowed(self._game.action_spaces[self.seat], now.obs[self.seat], now.infos[self.seat])
 
     def render(self) -> Any:
         """The environment's own picture."""
@@ -87,8 +102,11 @@ class EgoWrapper(gymnasium.Env[Any, Any]):
 
     def _to_own_turn(self, played: GameStep) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Let the partners play until it is the agent's turn, or until it is out."""
-        seat, reward = self.seat, played.rewards.get(self.seat, 0.0)
+        seat, reward, turns = self.seat, played.rewards.get(self.seat, 0.0), 0
         while seat not in played.on_turn and played.on_turn and not _ended(played, seat):
+            turns += 1
+            if turns > MOST_TURNS:
+                raise GameError(f"{seat} is not on turn, though its partners have played {turns - 1} turns.")
             played = self._game.step(self._choices(self._game, None))
             reward += played.rewards.get(seat, 0.0)
         terminated = played.terminations[seat]
@@ -102,12 +120,18 @@ class EgoWrapper(gymnasium.Env[Any, Any]):
 
     def _choices(self, game: Game, own: Any) -> dict[str, Any]:
         """The choices of all whose turn it is."""
-        return {
-            name: own
-            if name == self.seat
-            else self._partner(game.now.obs[name], game.action_spaces[name], self.np_random)
-            for name in game.now.on_turn
-        }
+        return {name: own if name == self.seat else self._partners_choice(name) for name in game.now.on_turn}
+
+    def _partners_choice(self, name: str) -> Any:
+        """What the partner does in the place of this agent; it has to be allowed."""
+        space, now = self._game.action_spaces[name], self._game.now
+        action = self._partner(now.obs[name], space, self.np_random)
+        if not space.contains(action):
+            raise GameError(f"{name} is played by a partner, whose action is not in {space}: {action!r}.")
+        mask = own_mask(now.obs[name], now.infos[name]) if isinstance(space, spaces.Discrete) else None
+        if mask is not None and not mask[int(action) - int(space.start)]:
+            raise GameError(f"{name} is played by a partner, whose action {action} its mask forbids.")
+        return action
 
 
 def _ended(played: GameStep, name: str) -> bool:

@@ -9,9 +9,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envs.interop.pettingzoo.actions import JointActions, choices_of
+from envs.interop.pettingzoo.actions import JointActions, allowed
+from envs.interop.pettingzoo.agent_obs import AgentObs
 from envs.interop.pettingzoo.game import GameStep, game_of
-from envs.interop.spaces import MASK_KEY
 
 
 class FlattenMultiAgentWrapper(gymnasium.Env[NDArray[np.float32], NDArray[Any]]):
@@ -33,12 +33,11 @@ class FlattenMultiAgentWrapper(gymnasium.Env[NDArray[np.float32], NDArray[Any]])
         self.env, self._game = env, game_of(env)
         self.possible_agents = list(self._game.agents)
         self._share = 1.0 / len(self.possible_agents) if reward == "mean" else 1.0
-        self._seen = {name: _without_mask(space) for name, space in self._game.observation_spaces.items()}
-        self._boxes = {name: _flat_box(name, space) for name, space in self._seen.items()}
+        self._seen = {name: AgentObs(name, space) for name, space in self._game.observation_spaces.items()}
         flags = np.ones(len(self.possible_agents), np.float32)
         # A dead agent sees zeros, so they are in the space.
-        low = [np.minimum(box.low, 0) for box in self._boxes.values()]
-        high = [np.maximum(box.high, 0) for box in self._boxes.values()]
+        low = [np.minimum(seen.box.low, 0) for seen in self._seen.values()]
+        high = [np.maximum(seen.box.high, 0) for seen in self._seen.values()]
         self.observation_space = spaces.Box(
             np.concatenate([*low, 0 * flags]).astype(np.float32),
             np.concatenate([*high, flags]).astype(np.float32),
@@ -64,7 +63,13 @@ class FlattenMultiAgentWrapper(gymnasium.Env[NDArray[np.float32], NDArray[Any]])
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Which choices are allowed, agent after agent; only the first one where none counts."""
-        return np.concatenate([self._mask(name) for name in self.possible_agents])
+        now = self._game.now
+        return np.concatenate(
+            [
+                allowed(space, now.obs.get(name), now.infos.get(name), name in now.on_turn)
+                for name, space in self._game.action_spaces.items()
+            ]
+        )
 
     def render(self) -> Any:
         """The environment's own picture."""
@@ -76,40 +81,10 @@ class FlattenMultiAgentWrapper(gymnasium.Env[NDArray[np.float32], NDArray[Any]])
 
     def _row(self, played: GameStep) -> tuple[NDArray[np.float32], dict[str, Any]]:
         """The observation and the info of a step."""
-        parts: list[Any] = []
-        for name, space in self._seen.items():
-            if name in played.obs:
-                seen = played.obs[name]
-                seen = seen["observation"] if space is not self._game.observation_spaces[name] else seen
-                parts.append(spaces.flatten(space, seen))
-            else:
-                parts.append(np.zeros(self._boxes[name].shape))
+        parts: list[Any] = [
+            seen.vector(played.obs[name]) if name in played.obs else np.zeros(seen.box.shape)
+            for name, seen in self._seen.items()
+        ]
         counts = [name in played.on_turn for name in self.possible_agents]
         info = {"rewards": dict(played.rewards), "infos": dict(played.infos)}
         return np.concatenate([*parts, counts]).astype(np.float32), info
-
-    def _mask(self, name: str) -> NDArray[np.bool_]:
-        """The allowed choices of one agent."""
-        space, now = self._game.action_spaces[name], self._game.now
-        counts = name in now.on_turn
-        if isinstance(space, spaces.Discrete) and counts:
-            seen = now.obs[name]
-            given = seen.get(MASK_KEY) if isinstance(seen, dict) else now.infos[name].get(MASK_KEY)
-            return np.ones(int(space.n), np.bool_) if given is None else np.asarray(given).astype(np.bool_)
-        masks = [np.arange(n) == 0 for n in choices_of(space)]
-        return np.concatenate([np.ones_like(mask) if counts else mask for mask in masks])
-
-
-def _without_mask(space: spaces.Space[Any]) -> spaces.Space[Any]:
-    """What an agent sees, without the mask of its actions that PettingZoo puts beside it."""
-    if isinstance(space, spaces.Dict) and set(space.spaces) == {"observation", MASK_KEY}:
-        return space["observation"]
-    return space
-
-
-def _flat_box(name: str, space: spaces.Space[Any]) -> spaces.Box:
-    """The Box of a flattened observation."""
-    flat = spaces.flatten_space(space) if space.is_np_flattenable else None
-    if not isinstance(flat, spaces.Box):
-        raise TypeError(f"What {name} sees has no fixed size, so it cannot be flattened: {space}.")
-    return flat

@@ -69,11 +69,16 @@ class Game(ABC):
         """Play a step; choices of agents that are not on turn are ignored."""
 
 
-def game_of(env: Any) -> Game:
-    """The game of an AECEnv or of a ParallelEnv, told apart by what they can do."""
+def game_of(env: Any, by_turns: bool = False) -> Game:
+    """The game of an AECEnv or of a ParallelEnv, told apart by what they can do.
+
+    With `by_turns` every step of an AECEnv is one turn, also where it can be played in cycles.
+    """
     if not hasattr(env, "possible_agents"):
         raise TypeError(f"{type(env).__name__} has no possible_agents: give an AECEnv or a ParallelEnv.")
-    return TurnGame(env) if callable(getattr(env, "agent_iter", None)) else ParallelGame(env)
+    if not callable(getattr(env, "agent_iter", None)):
+        return ParallelGame(env)
+    return TurnGame(env, in_cycles=not by_turns and bool(env.metadata.get("is_parallelizable", False)))
 
 
 class ParallelGame(Game):
@@ -101,18 +106,20 @@ class ParallelGame(Game):
                 infos.get(name, {}),
             )
         now = self.now
-        _check_returned(
-            now.on_turn, [name for name in living if not (now.terminations[name] or now.truncations[name])]
-        )
+        going = [name for name in living if not (now.terminations[name] or now.truncations[name])]
+        _check_returned(now.on_turn, going)
+        for name in going:
+            if name not in now.on_turn:
+                raise GameError(f"{name} is not in `agents` any more, and neither terminated nor truncated.")
         return self.now
 
 
 class TurnGame(Game):
-    """An AECEnv: a cycle is a step, or a turn where it cannot be played in cycles."""
+    """An AECEnv: a step is a cycle, or a turn."""
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, in_cycles: bool) -> None:
         super().__init__(env)
-        self._in_cycles = bool(env.metadata.get("is_parallelizable", False))
+        self._in_cycles = in_cycles
         # Who has ended; such an agent may stay in `agents` until it is on turn again.
         self._ended: set[str] = set()
 
@@ -146,10 +153,12 @@ class TurnGame(Game):
 
     def _take_leave(self, name: str, played: GameStep) -> None:
         """The last observation of an agent, and the None that takes it out of the game."""
+        before = tuple(self.env.agents)
         self._put(name, played)
         self.env.step(None)
         if name in self.env.agents:
             raise GameError(f"{name} has ended, but its step(None) does not take it out of `agents`.")
+        _check_returned(tuple(self.env.agents), before)
 
     def _put(self, name: str, played: GameStep) -> None:
         """What an agent sees now; one that has ended says so once."""

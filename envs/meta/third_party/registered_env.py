@@ -51,7 +51,7 @@ def registered_env(
     # module:id imports the module first, because many packages register their environments when imported.
     module, _, name = env_id.rpartition(":")
     if module:
-        _imported(module, f"id={env_id}")
+        imported(module, f"id={env_id}")
     try:
         found = gymnasium.spec(name)
     except gymnasium.error.Error as error:
@@ -59,7 +59,7 @@ def registered_env(
             f"Gymnasium knows no environment {name!r}.{_similar_id(name)} "
             "Another package's is written module:id, which imports the module that registers it."
         ) from error
-    keywords = dict(_argument(text) for text in arguments)
+    keywords = dict(named_argument(text) for text in arguments)
     # To be able to draw costs something only when a picture is asked for.
     if "render_mode" not in keywords and _can_draw(found):
         keywords["render_mode"] = "rgb_array"
@@ -78,7 +78,7 @@ def _similar_id(name: str) -> str:
     return f" Did you mean {known[close[0]]!r}?" if close else ""
 
 
-def _imported(module: str, asked_by: str) -> Any:
+def imported(module: str, asked_by: str) -> Any:
     """The module that an option asks for."""
     try:
         return importlib.import_module(module)
@@ -93,13 +93,13 @@ def _wrapper(text: str) -> Callable[[Any], Any]:
     module, colon, name = text.rpartition(":")
     if not module or not colon or not name.isidentifier():
         raise OptionError(f"wrappers: {text!r} should be module:name.")
-    wrapper = getattr(_imported(module, f"wrappers: {text}"), name, None)
+    wrapper = getattr(imported(module, f"wrappers: {text}"), name, None)
     if not callable(wrapper):
         raise OptionError(f"wrappers: {module} has no {name!r} to call.")
     return wrapper
 
 
-def _argument(text: str) -> tuple[str, Any]:
+def named_argument(text: str) -> tuple[str, Any]:
     """The name and the value of name=value, where the value is JSON or else a word."""
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():

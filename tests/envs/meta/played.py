@@ -5,17 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from benchmarks.scores import returns_of as returns_of
-from envs.base import Rows, Shard, TaskFamily, arrays_of, uniform_actions
+from envs.base import ObsSpace, Rows, Shard, TaskFamily, arrays_of, uniform_actions
 from envs.layout import Layout
 from envs.meta import FAMILIES
 from envs.meta.make_env import make_family
 from envs.meta.third_party.installed import missing
+from utils.options import from_keywords
 
 # The families that can be played with what is installed; the others' tests need another environment.
 PLAYABLE = [name for name, family in FAMILIES.items() if missing(family) is None]
+
+# Games that need no package (tests/envs/interop/pettingzoo/random_games.py).
+_RANDOM = "tests.envs.interop.pettingzoo.random_games"
 
 _VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in FAMILIES),
@@ -55,9 +60,32 @@ _VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("GridWorldMultiAgent", {"death_on_sight": True, "obstacles": 3, "target_speed": 0.5, "together": True}),
     ("Gymnasium", {"task_by": "seed"}),
     ("MetaWorld", {"benchmark": "ML10", "reward_version": "v1", "end_on_success": True}),
+    ("PettingZoo", {"id": f"{_RANDOM}:turns", "mode": "ego", "partners": [f"{_RANDOM}:first", "random"]}),
+    ("PettingZoo", {"id": f"{_RANDOM}:turns", "mode": "joint", "task_by_seed": True}),
+    ("PettingZoo", {"id": f"{_RANDOM}:at_once", "reward": "sum", "arguments": ["agents=2"]}),
 ]
 
-VARIANTS = [variant for variant in _VARIANTS if variant[0] in PLAYABLE]
+# Games of others, which need the environment of requirements-partners.txt.
+_GAMES_OF_PARTNERS: list[tuple[str, dict[str, Any]]] = [
+    ("PettingZoo", {"id": one, "mode": mode, "arguments": arguments})
+    for one, arguments in (
+        ("mpe2/simple_push_v3", ["max_cycles=1000"]),
+        ("mpe2/simple_spread_v3", ["max_cycles=1000", "continuous_actions=true"]),
+        ("classic/tictactoe-v3", []),
+        ("classic/connect_four-v3", []),
+        ("classic/rps-v2", ["max_cycles=1000"]),
+    )
+    for mode in ("joint", "ego")
+]
+
+
+def _is_playable(variant: tuple[str, dict[str, Any]]) -> bool:
+    kind = FAMILIES[variant[0]]
+    return missing(kind, from_keywords(kind.Config, variant[0], variant[1])) is None
+
+
+VARIANTS = [variant for variant in _VARIANTS if _is_playable(variant)]
+GAMES_OF_PARTNERS = [variant for variant in _GAMES_OF_PARTNERS if _is_playable(variant)]
 
 
 def variant_name(variant: tuple[str, dict[str, Any]]) -> str:
@@ -69,6 +97,11 @@ def variant_name(variant: tuple[str, dict[str, Any]]) -> str:
 def family_of(variant: tuple[str, dict[str, Any]]) -> TaskFamily:
     """The family of one entry of VARIANTS."""
     return make_family(variant[0], **variant[1])
+
+
+def obs_parts(space: ObsSpace) -> tuple[spaces.Space[Any], ...]:
+    """The space of each part of an observation."""
+    return tuple(space.values()) if isinstance(space, spaces.Dict) else (space,)
 
 
 class Played:

@@ -104,4 +104,4 @@ def test_an_option_that_was_added_later_and_forgotten_drops_the_reference():
 
 def test_the_default_settings_have_a_reference_wherever_scores_were_measured():
     without = {name for name, kind in FAMILIES.items() if kind(kind.Config()).spec.reference is None}
-    assert without == {"Gymnasium", "CybORG", "Mixture", "OpenEnv"}
+    assert without == {"Gymnasium", "CybORG", "Mixture", "OpenEnv", "PettingZoo"}

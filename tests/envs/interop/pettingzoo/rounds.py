@@ -21,7 +21,7 @@ class Rounds:
         self.break_it, self.limit = break_it, limit
         self._seen = {
             "a": spaces.Box(-1, 9, (2,), np.int16),
-            "b": spaces.Dict({"observation": spaces.Box(1, 2, (1,)), "action_mask": spaces.MultiBinary(3)}),
+            "b": spaces.Dict({"observation": spaces.Box(1, 2, (1,)), "action_mask": spaces.MultiBinary(4)}),
             "c": spaces.Discrete(5),
         }
         self._acts = {name: spaces.Discrete(3 + index) for index, name in enumerate(self.possible_agents)}
@@ -54,7 +54,7 @@ class Rounds:
         return obs, rewards, ended, cut, infos
 
     def _obs(self) -> dict[str, Any]:
-        mask = np.array([1, self.time % 2, 1], np.int8)
+        mask = np.array([1, self.time % 2, 1, 1], np.int8)
         every = {
             "a": np.array([self.time, len(self.agents)], np.int16),
             "b": {"observation": np.array([1 + self.luck], np.float32), "action_mask": mask},

@@ -36,9 +36,9 @@ def test_agents_stand_side_by_side_and_the_dead_see_zeros() -> None:
 def test_masks_are_the_agents_own_and_those_who_do_not_count_have_their_first_choice() -> None:
     env = FlattenMultiAgentWrapper(Rounds())
     env.reset(seed=0)
-    assert env.action_masks().tolist() == [True] * 3 + [True, False, True, True][:3] + [True] * 5
+    assert env.action_masks().tolist() == [True] * 3 + [True, False, True, True] + [True] * 5
     env.step(np.array([2, 1, 1]))
-    assert env.action_masks().tolist() == [True, False, False] + [True] * 3 + [True] * 5
+    assert env.action_masks().tolist() == [True, False, False] + [True] * 4 + [True] * 5
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from gymnasium import spaces
 
 from envs.interop.pettingzoo.game import GameError, game_of
 from tests.envs.interop.pettingzoo.rounds import Rounds
@@ -19,8 +20,10 @@ class Turns:
         self.stays = stays
 
     def observation_space(self, agent: str) -> Any: ...
-    def action_space(self, agent: str) -> Any: ...
     def agent_iter(self) -> Any: ...
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(3)
 
     def reset(self, seed: int | None = None, options: Any = None) -> None:
         self.agents, self.turns = list(self.possible_agents), list[str]()
