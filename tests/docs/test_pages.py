@@ -26,6 +26,8 @@ NOT_INSTALLED = (
     *(f"env={one}" for one in ("CybORG", "MetaWorld", "MiniGrid", "POPGym")),
 )
 NOT_INSTALLED += ("experiment=simple_push", "env=PettingZoo")
+# Its scripts need real servers: test_rollouts.py runs them.
+OF_SERVERS = "docs/rollouts.md"
 # Pages that list names of other projects, or old ones.
 FOREIGN = ("docs/published_names.md", "CHANGELOG.md")
 
@@ -35,6 +37,7 @@ def scripts() -> list[Any]:
     return [
         pytest.param(block, id=f"{name}-{number}")
         for name, text in PAGES.items()
+        if name != OF_SERVERS
         for number, block in enumerate(blocks(text, "python"))
         if block not in files_of(text).values()
     ]
