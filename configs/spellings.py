@@ -65,6 +65,9 @@ FIELD = {
     "normalize_reward": ("agent.normalise_reward={value}",),
     # How long, and in which rhythm.
     "total_timesteps": ("train.n_env_steps_total={value}",),
+    "timesteps": ("train.n_env_steps_total={value}",),
+    "max_env_steps": ("train.n_env_steps_total={value}",),
+    "total_steps": ("train.n_env_steps_total={value}",),
     "n_steps": ("train.num_env_steps_per_iter=N",),
     "num_steps": ("train.num_env_steps_per_iter=N",),
     "buffer_size": ("train.buffer_size={value}",),
@@ -79,10 +82,22 @@ FIELD = {
     "save_freq": ("checkpoint_every={value}",),
     # What it runs on.
     "env_id": ("env={env}",),
+    "num_tasks": ("env.num_train_tasks={value}",),
+    "episodes_per_task": ("env.max_rollouts_per_task={value}",),
     "num_envs": ("num_slots={value}",),
     "num_workers": ("num_parallel_workers={value}",),
     "start_method": ("backend.start_method={value}",),
+    "log_dir": ("hydra.run.dir={value}",),
+    "output_dir": ("hydra.run.dir={value}",),
+    "logdir": ("hydra.run.dir={value}",),
+    "tensorboard_log": ("hydra.run.dir={value}",),
+    "track": ("wandb.mode=online",),
 }
+
+NO_CHOICE = (
+    "A recipe is not chosen: a run takes the one named <env>_<algorithm>, so choose env=, algorithm= or "
+    "experiment= (recipe=list shows all)."
+)
 
 # Env steps of an episode in most families: a number of episodes is translated by it.
 EPISODE = 200
@@ -107,6 +122,8 @@ def answer(name: str, value: str | None, known: Collection[str]) -> str | None:
 
     `known` are the options that the run has. Where no value is known, the answer has `VALUE` in its place.
     """
+    if name == "recipe":
+        return NO_CHOICE
     asked, last = name, name.rpartition(".")[2]
     if value is not None:
         asked = f"{name}={value}"

@@ -210,7 +210,8 @@ class LoopInputs:
         if array.shape != (self._num_slots, *space.shape) or array.dtype.kind not in "fiub":
             shape = array.shape[1:] if single else array.shape  # as it was given
             raise PlayError(f"The {name} has the shape {shape} and the type {array.dtype}: {self._wanted()}.")
-        stored = array.astype(space.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):  # what does not fit is refused below
+            stored = array.astype(space.dtype)
         exact = space.dtype.kind == "f" or np.array_equal(stored, array)
         if not exact or not np.isfinite(stored).all():
             raise PlayError(
@@ -234,6 +235,8 @@ class LoopInputs:
         """What the infos tell under this name, slot by slot; None where they do not."""
         # Gymnasium's vector environments have one dict of arrays, those of Stable-Baselines3 a list of dicts.
         if isinstance(info, Sequence):
+            if len(info) != self._num_slots or not all(isinstance(one, Mapping) for one in info):
+                raise PlayError(f"The info is a list, and not one of {self._num_slots} dicts.")
             told = [one.get(key) for one in info]
         elif not isinstance(info, Mapping) or info.get(key) is None:
             return None

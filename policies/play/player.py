@@ -32,6 +32,7 @@ def load_agent(
     path: str | Path,
     n: int = 1,
     *,
+    checkpoint: str = "last",
     deterministic: bool = True,
     seed: int | None = None,
     episodes: int | None = None,
@@ -39,17 +40,21 @@ def load_agent(
     env: Any = None,
     device: str = "cpu",
 ) -> Player:
-    """The agent of a run's folder, at its last checkpoint, or of an agent's file, to play in `n` slots.
+    """The agent of a run's folder, or of an agent's file, to play in `n` slots.
 
-    With `deterministic=False` actions are sampled, as a function of `seed` (default: that of the run) and of
-    the number of the trial. `episodes` (k) and `horizon` (H) are the longest trial to be played; by default
-    those of the run's evaluation. `env` is the environment to be played, or a vector of them, where its
-    spaces are not those of the agent: its observations are then encoded, and the actions are its own.
+    Of a run it is the one of the last checkpoint, or with `checkpoint="best"` the one that was best on the
+    test list (docs/run.md). With `deterministic=False` actions are sampled, as a function of `seed` (default:
+    that of the run) and of the number of the trial. `episodes` (k) and `horizon` (H) are the longest trial to
+    be played; by default those of the run's evaluation. `env` is the environment to be played, or a vector of
+    them, where its spaces are not those of the agent: its observations are then encoded, and the actions are
+    its own.
     """
-    record = AgentRecord.load(Path(path).expanduser())
-    for name, number in (("n", n), ("episodes", episodes), ("horizon", horizon)):
-        if number is not None and number < 1:
-            raise OptionError(f"load_agent: {name}={number} must be at least 1.")
+    whole_numbers = (("n", n, 1), ("episodes", episodes, 1), ("horizon", horizon, 1), ("seed", seed, 0))
+    for name, number, low in whole_numbers:
+        if number is not None and not (_is_whole(number) and number >= low):
+            raise OptionError(f"load_agent: {name}={number!r} must be a whole number of at least {low}.")
+    _check_device(device)
+    record = AgentRecord.load(Path(path).expanduser(), checkpoint)
     rows = PlayedRows(
         record.layout, n, episodes=episodes or record.episodes, horizon=horizon or record.horizon
     )
@@ -66,6 +71,20 @@ def load_agent(
     noise_seed = record.config["seed"] if seed is None else seed
     agent = record.build(rows.episodes * (rows.horizon + 1), device)
     return Player(record, agent, rows, face, Sampling(deterministic, noise_seed), device)
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+
+
+def _check_device(device: str) -> None:
+    """Refuse what torch does not have here, in one sentence."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # the second where torch was built without it
+        raise OptionError(
+            f"load_agent: torch finds no device={device!r} here: {error}".rstrip(".") + "."
+        ) from None
 
 
 def save_agent(source: Player | Learner, path: str | Path) -> None:
@@ -165,10 +184,13 @@ class Player:
 
     # -- playing ---------------------------------------------------------------------------------------------
 
-    def reset(self, ids: int | Sequence[int] | None = None) -> None:
-        """Forget: the next rows of these slots (default: all) start trials."""
-        slots = np.arange(self.num_slots) if ids is None else np.atleast_1d(np.asarray(ids, np.int64))
-        if ((slots < 0) | (slots >= self.num_slots)).any():
+    def reset(self, ids: int | Sequence[int] | Sequence[bool] | NDArray[Any] | None = None) -> None:
+        """Forget: the next rows of these slots start trials; by default all, or the marked ones of a mask."""
+        slots = np.arange(self.num_slots) if ids is None else np.atleast_1d(np.asarray(ids))
+        if slots.dtype == np.bool_ and slots.shape == (self.num_slots,):
+            slots = np.flatnonzero(slots)
+        slots = slots.astype(np.int64) if slots.size == 0 else slots
+        if slots.dtype.kind not in "iu" or ((slots < 0) | (slots >= self.num_slots)).any():
             raise PlayError(f"reset({ids}) names no slots of the {self.num_slots} that the player has.")
         self._rows.reset(slots)
         start = self._agent.initial_state(self.num_slots)

@@ -20,10 +20,11 @@ from policies.agents.agent import Agent
 from policies.agents.base import AgentConfig, AgentSpec
 from policies.algorithms import ALGORITHMS
 from policies.memory import MEMORIES
-from policies.run.config import CHECKPOINTS, RECORD, Config, plain, read_record
+from policies.run.checkpointing import BEST
+from policies.run.config import CHECKPOINTS, RECORD, Config, WhichCheckpoint, plain, read_record
 from utils.checkpoint import CheckpointStore
 from utils.disk.own_files import check_run_folder, replacing
-from utils.options import OptionError, from_keywords
+from utils.options import OptionError, from_keywords, nearest
 
 # The number of the names in an agent's file: other numbers are not read.
 FILE_FORMAT = 1
@@ -50,29 +51,36 @@ class AgentRecord:
         return cls(spec, plain(config), acting_part(agent.state_dict()), env_steps)
 
     @classmethod
-    def load(cls, path: Path) -> AgentRecord:
-        """The record of a run's folder, at its last checkpoint, or of an agent's file."""
+    def load(cls, path: Path, which: str = WhichCheckpoint.last.value) -> AgentRecord:
+        """The record of a run's folder, at its last checkpoint or its best one, or of an agent's file."""
+        if which not in WhichCheckpoint.__members__:
+            raise OptionError(
+                f"There is no checkpoint {which!r}.{nearest(str(which), WhichCheckpoint.__members__)}"
+            )
         if path.is_file():
             return cls._of_file(path)
         if not path.exists():
             raise OptionError(f"{path} does not exist: name the folder of a run, or the file of an agent.")
-        return cls._of_run(path)
+        return cls._of_run(path, best=WhichCheckpoint[which] is WhichCheckpoint.best)
 
     @classmethod
-    def _of_run(cls, run_dir: Path) -> AgentRecord:
+    def _of_run(cls, run_dir: Path, *, best: bool) -> AgentRecord:
         # Nothing is written, and the segments of the replay, which may be a link, are not opened.
         check_run_folder(run_dir, allow_links=True)
         if not (run_dir / RECORD).is_file():
             raise OptionError(f"{run_dir} is not the folder of a run: it has no {RECORD}.")
         config = read_record(run_dir / RECORD)
-        checkpoint = CheckpointStore(run_dir / CHECKPOINTS).latest(with_segments=False)
+        folder = run_dir / CHECKPOINTS
+        checkpoint = CheckpointStore(folder / BEST if best else folder).latest(with_segments=False)
         if checkpoint is None:
-            raise OptionError(f"{run_dir} has no checkpoint yet, so there is no agent to load.")
+            kind = "best agent, since it was not evaluated yet" if best else "checkpoint yet"
+            raise OptionError(f"{run_dir} has no {kind}, so there is no agent to load.")
         # The spaces are those that the family reports.
         options = dict(config["env"])
         family = make_family(options.pop("family"), **options)
-        parameters = acting_part(checkpoint.tensors.get("judged") or checkpoint.tensors["algorithm"]["agent"])
-        return cls(family.spec, config, parameters, checkpoint.step)
+        tensors = checkpoint.tensors
+        agent = tensors["agent"] if best else tensors.get("judged") or tensors["algorithm"]["agent"]
+        return cls(family.spec, config, acting_part(agent), checkpoint.step)
 
     @classmethod
     def _of_file(cls, path: Path) -> AgentRecord:

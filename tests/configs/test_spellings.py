@@ -62,6 +62,10 @@ def sentence_of(words: str, config_dir: Path | None = None) -> str:
         ),
         ("algorithm=SAC tau=0.01", "tau=0.01 is written algorithm.tau=0.01 here."),
         ("algorithm.buffer_size=9000", "algorithm.buffer_size=9000 is written train.buffer_size=9000 here."),
+        ("timesteps=1000", "timesteps=1000 is written train.n_env_steps_total=1000 here."),
+        ("log_dir=runs/1", "log_dir=runs/1 is written hydra.run.dir=runs/1 here."),
+        ("track=true", "track=true is written wandb.mode=online here."),
+        ("recipe=AntDir_PPO", "or experiment= (recipe=list shows all)."),
         # Published guides.
         ("env.env_name=AntDir-v0", "env.env_name=AntDir-v0 is written env=AntDir here."),
         (

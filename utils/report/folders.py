@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from utils.options import OptionError
 # What a run folder consists of is decided in policies/run/config.py; a test compares these with it.
 _RECORD, _FORMAT = "config.yaml", 2
 _METRICS, _TRACEBACK, _USED = "metrics.jsonl", "error.log", "used.json"
+# What changes what is learned, and follows from other options or the family where it is not given.
+_LEFT_OPEN = ("num_slots", "wave_trials", "wave_env_steps", "encoders")
 # Folders that hold no runs, though another program may keep a config.yaml of its own in them.
 _OTHERS = {"wandb", "checkpoints", "report", "__pycache__"}
 # By preference: the list of test tasks. Evaluation on the training list answers another question.
@@ -62,6 +64,8 @@ class RunFolder:
     tasks: str
     # What an oracle and random actions return in an episode of that list, by what to call it.
     levels: Mapping[str, float]
+    # What options that were left open amounted to, by what to call it; empty where that is not recorded.
+    used: Mapping[str, Any] = field(default_factory=dict)
     # What is wrong with it, in words; empty where nothing is.
     remarks: tuple[str, ...] = ()
 
@@ -164,7 +168,9 @@ def _by_number(name: str) -> tuple[int, str]:
 def _read(folder: Path) -> RunFolder:
     settings = _settings(folder)
     evaluations, env_steps, tasks, remarks = _metrics(folder / _METRICS)
-    run = RunFolder(folder, settings, env_steps, evaluations, tasks, _levels(folder / _USED), remarks)
+    record = read_object(folder / _USED)
+    used = {f"{name} (used)": record[name] for name in _LEFT_OPEN if type(record.get(name)) in (int, str)}
+    run = RunFolder(folder, settings, env_steps, evaluations, tasks, _levels(record), used, remarks)
     if run.finished:
         return run
     # Whether it trains at this moment cannot be seen from its files; that it failed, can.
@@ -207,9 +213,9 @@ def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{key}", value
 
 
-def _levels(record: Path) -> dict[str, float]:
+def _levels(record: Mapping[str, Any]) -> dict[str, float]:
     """What a run's returns can be compared with; nothing where that is not recorded, or cannot be read."""
-    levels = read_object(record).get("levels")
+    levels = record.get("levels")
     if not isinstance(levels, dict):
         return {}
     return {name: level for name, level in levels.items() if type(level) is float and math.isfinite(level)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -65,8 +65,9 @@ class RunSetting:
         return [run.seed for run in self.runs]
 
     def value(self, name: str) -> Any:
-        """The value of an option, which is the same in all its runs."""
-        return self.runs[0].settings.get(name, ABSENT)
+        """The value of an option, or what it amounted to, which is the same in all its runs."""
+        run = self.runs[0]
+        return run.settings.get(name, run.used.get(name, ABSENT))
 
 
 def _reached(run: RunFolder, env_steps: int) -> Evaluation:
@@ -107,11 +108,12 @@ def _learned(run: RunFolder) -> dict[str, Any]:
 
 
 def differences(settings: Sequence[RunSetting]) -> list[str]:
-    """The names of all options in which settings differ, in the order of their configs."""
-    return _differing([_learned(setting.runs[0]) for setting in settings])
+    """The names of all options in which settings differ, and of what they amounted to, in their order."""
+    runs = [setting.runs[0] for setting in settings]
+    return _differing([_learned(run) for run in runs]) + _differing([run.used for run in runs])
 
 
-def _differing(learned: Sequence[dict[str, Any]]) -> list[str]:
+def _differing(learned: Sequence[Mapping[str, Any]]) -> list[str]:
     names = list(dict.fromkeys(name for one in learned for name in one))
     return [name for name in names if len({_text(one, name) for one in learned}) > 1]
 
@@ -191,6 +193,6 @@ def _telling(rooms: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
     return sorted(chosen, key=lambda name: name not in _CHOICES)
 
 
-def _text(learned: dict[str, Any], name: str) -> str:
+def _text(learned: Mapping[str, Any], name: str) -> str:
     """A value to compare; JSON has no empty text, so it stands for an option that is not there."""
     return json.dumps(learned[name], sort_keys=True, default=str) if name in learned else ""

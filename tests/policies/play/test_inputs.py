@@ -56,6 +56,7 @@ def test_a_vector_may_come_with_task_and_flag_or_without(size: int, flag: Any, t
         (2, np.zeros((3, 3)), r"has the shape \(3, 3\) .* \[2, \.\.\.\] for all"),
         (2, np.zeros(3), "one observation, and the player has 2 slots"),
         (1, [0, 1, np.nan], "not finite"),
+        (1, [0, 1, 1e300], "no float32"),
         (1, ["a", "b", "c"], "type <U1"),
         (1, {"x": 1}, r"is a dict with \['x'\]: this agent reads \(3,\)"),
         (1, None, r"has the shape \(\) and the type object"),
@@ -73,6 +74,12 @@ def test_an_observation_of_the_wrong_shape_is_one_sentence(n: int, obs: Any, mes
 def test_rewards_and_ends_are_one_for_each_slot(wrong: dict[str, Any]) -> None:
     with pytest.raises(PlayError, match=r"one number for each|not finite"):
         read(inputs(2), np.zeros((2, 3)), **wrong)
+
+
+@pytest.mark.parametrize("info", ["info", [], [{}], [{}, None], ({}, {}, {})])
+def test_infos_are_one_for_each_slot(info: Any) -> None:
+    with pytest.raises(PlayError, match="The info is a list, and not one of 2 dicts"):
+        read(inputs(2), np.zeros((2, 3)), done=True, info=info)
 
 
 def test_a_mask_may_come_in_the_info() -> None:

@@ -258,8 +258,14 @@ def test_reset_forgets_these_slots_only(tmp_path: Path) -> None:
     np.testing.assert_array_equal(actions[1], expected[1])
     assert not np.array_equal(actions[0], expected[0])
     assert player.episode.tolist() == [0, 0, 0]
-    with pytest.raises(PlayError, match=r"reset\(3\) names no slots"):
-        player.reset(3)
+    # A mask marks slots, as Gymnasium's do; neither it nor a fraction is ever read as the number of a slot.
+    player.reset([False, False, True])
+    assert [leaf.any() for leaf in player.state["hidden"]] == [True, True, False]
+    player.reset([])
+    for wrong in (3, [0.0], [True], "all"):
+        with pytest.raises(PlayError, match="names no slots of the 3"):
+            player.reset(wrong)  # pyright: ignore[reportArgumentType]
+    assert player.state["hidden"][0].any()
 
 
 def test_actions_are_legal_and_the_agent_remembers_them_as_they_were_chosen(tmp_path: Path) -> None:
@@ -351,10 +357,40 @@ def test_threads_of_torch_are_left_as_they_were(tmp_path: Path) -> None:
     torch.set_num_threads(threads)
 
 
-def test_numbers_that_cannot_be_are_refused_in_one_sentence(tmp_path: Path) -> None:
-    for name in ("n", "episodes", "horizon"):
-        with pytest.raises(OptionError, match=f"load_agent: {name}=0 must be at least 1"):
-            a_player(tmp_path, **{name: 0})
+@pytest.mark.parametrize("number", [-1, 2.5, "3", True])
+@pytest.mark.parametrize("name", ["n", "episodes", "horizon", "seed"])
+def test_numbers_that_cannot_be_are_refused_in_one_sentence(name: str, number: Any, tmp_path: Path) -> None:
+    with pytest.raises(
+        OptionError, match=f"load_agent: {name}={number!r} must be a whole number of at least"
+    ):
+        load_agent(tmp_path, **{name: number})
+
+
+def test_a_device_that_torch_does_not_have_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="torch finds no device='gpu0' here"):
+        load_agent(tmp_path, device="gpu0")
+
+
+def test_the_best_agent_of_a_run_is_played_on_request(tmp_path: Path) -> None:
+    """The best one is what the first evaluation has kept; the last one has learned on."""
+    run, first = tmp_path / "run", tmp_path / "first.pt"
+    with Learner(tiny_config(), run) as learner:
+        learner.save()
+        with pytest.raises(OptionError, match="no best agent, since it was not evaluated yet"):
+            load_agent(run, checkpoint="best")
+        learner.keep_best(learner.evaluate())
+        save_agent(learner, first)
+        learner.collect_rollouts_parallel(3, random_actions=True)
+        learner.update(20)
+        learner.save()
+    kept, best, last = (
+        player.act(np.ones(2))
+        for player in (load_agent(first), load_agent(run, checkpoint="best"), load_agent(run))
+    )
+    np.testing.assert_array_equal(best, kept)
+    assert not np.array_equal(best, last)
+    with pytest.raises(OptionError, match=r"no checkpoint 'bst'\. Did you mean 'best'\?"):
+        load_agent(run, checkpoint="bst")
 
 
 def test_a_player_saves_its_agent_alone(tmp_path: Path) -> None:

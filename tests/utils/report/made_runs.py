@@ -57,12 +57,14 @@ def make_run(
     every: int = 1000,
     pace: float = 0.01,
     levels: Mapping[str, float] | None = None,
+    used: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> Path:
     """Write a run folder whose evaluations have these returns, one every so many env steps.
 
     Options are given as `algorithm__name="SAC"`; `pace` is the seconds that an env step takes;
-    `levels` are what an oracle and random actions return in an episode.
+    `levels` are what an oracle and random actions return in an episode, and `used` what else the run recorded
+    of itself.
     """
     folder.mkdir(parents=True)
     changed = {name.replace("__", "."): value for name, value in changes.items()}
@@ -73,6 +75,7 @@ def make_run(
         lines.append(line(env_steps, env_steps * pace, table))
     text = "".join(f"{json.dumps(one)}\n" for one in lines)
     (folder / "metrics.jsonl").write_text(text, encoding="utf-8")
-    if levels is not None:
-        (folder / "used.json").write_text(json.dumps({"levels": levels}), encoding="utf-8")
+    if levels is not None or used is not None:
+        record = {**(used or {}), "levels": levels}
+        (folder / "used.json").write_text(json.dumps(record), encoding="utf-8")
     return folder

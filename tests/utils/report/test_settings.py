@@ -49,6 +49,25 @@ def test_as_few_options_as_needed_name_a_setting_and_choices_come_first(tmp_path
     assert [found[1].value(name) for name in ("agent.hidden", "algorithm.clip")] == [[128], "-"]
 
 
+def test_what_was_left_open_differs_where_it_came_to_something_else(tmp_path: Path) -> None:
+    """Both have num_slots=null, and a number that each algorithm has led to; it is no part of a name."""
+    found = settings(
+        tmp_path,
+        {"num_slots": None, "used": {"num_slots": 64, "encoders": "shared", "backend": "serial"}},
+        {
+            "num_slots": None,
+            "algorithm__name": "SAC",
+            "used": {"num_slots": 24, "encoders": "shared", "backend": "process"},
+        },
+        {"num_slots": None, "algorithm__name": "TD3", "used": {"num_slots": {"not": "a number"}}},
+    )
+    assert [setting.label for setting in found] == [f"algorithm={name}" for name in ("PPO", "SAC", "TD3")]
+    names = ["algorithm.name", "num_slots (used)", "encoders (used)"]
+    assert differences(found) == names and differences(found[:2]) == names[:2]
+    assert [one.value("num_slots (used)") for one in found] == [64, 24, "-"]
+    assert found[0].value("num_slots") is None
+
+
 def test_two_options_name_a_setting_where_one_does_not_tell_it_apart(tmp_path: Path) -> None:
     found = settings(
         tmp_path,
