@@ -73,13 +73,13 @@ ENTRIES = (
     Entry("BodyParams", ("env=BodyParams",), 45),
     Entry("DarkKeyDoor", ("env=DarkKeyDoor",), 8),
     Entry("DelayedCatch", ("experiment=delayed_catch",), 5),
-    Entry("GridNavi", ("experiment=grid_navi_ppo",), 6, seeds=THREE),
+    Entry("GridNavi", ("env=GridNavi",), 6, seeds=THREE),
     Entry("KeyToDoor", ("env=KeyToDoor",), 10),
     Entry("MetaFrozenLake", ("env=MetaFrozenLake",), 8),
     Entry("PassiveVisualMatch", ("env=PassiveVisualMatch",), 10),
     Entry("TMazeActive", ("env=TMazeActive",), 10),
     Entry("TMazeNoise", ("env=TMazeNoise",), 10),
-    Entry("TMazePassive", ("experiment=t_maze_100_ppo",), 2),
+    Entry("TMazePassive", ("env=TMazePassive",), 2),
     Entry("CyberDefence", ("experiment=cyber_defence",), 60, control=False, seeds=THREE),
     Entry("RepeatedGame", ("env=RepeatedGame",), 2),
     Entry("GridWorldMultiAgent", ("experiment=grid_world_multi_ppo",), 5, seeds=THREE),
@@ -87,6 +87,7 @@ ENTRIES = (
     Entry("Gymnasium", ("env=Gymnasium", "env.id=CartPole-v1", "algorithm=PPO"), 1, control=False),
     Entry("MiniGrid", ("env=MiniGrid", "algorithm=PPO"), 10, needs="minigrid"),
     Entry("POPGym", ("env=POPGym", "algorithm=PPO"), 3, needs="popgym"),
+    Entry("PettingZoo", ("env=PettingZoo", "env.id=mpe2/simple_spread_v3"), 10, needs="mpe2"),
     Entry("OpenEnv", ("experiment=connect4",), 60, seeds=THREE, needs="openenv"),
 )
 

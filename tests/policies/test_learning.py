@@ -44,10 +44,10 @@ class Gate:
 
 
 T_MAZE_12 = "env=TMazePassive env.length=12 train.updates_per_step=0.1"
-T_MAZE = f"{T_MAZE_12} algorithm.temperature=0.01 train.n_env_steps_total=30000"
+T_MAZE = f"{T_MAZE_12} algorithm=DiscreteSAC algorithm.temperature=0.01 train.n_env_steps_total=30000"
 T_MAZE_DQN = f"{T_MAZE_12} algorithm=DQN memory=LSTM train.n_env_steps_total=40000"
 T_MAZE_100 = "experiment=t_maze_100_ppo"
-GRID_DQN = "env=GridNavi algorithm=DQN train.n_env_steps_total=75000"
+GRID_DQN = "env=GridNavi algorithm=DQN memory=GRU train.n_env_steps_total=75000"
 DENSE = "env=PointRobot env.reward=dense algorithm.discount=0.9"
 DENSE_TD3 = "algorithm=TD3 memory=LSTM algorithm.exploration_noise=0.2 train.n_env_steps_total=100000"
 DENSE_AGGREGATION = "algorithm=PPO memory=Aggregation train.n_env_steps_total=1000000"
@@ -115,7 +115,12 @@ GATES = [
         "t-maze-DiscreteSAC-LSTM", f"{T_MAZE} memory=LSTM", "1.0 after 15,000 steps", least=0.95, quick=True
     ),
     Gate("t-maze-DiscreteSAC-Markov", f"{T_MAZE} agent=Markov", "0.0", most=0.5, quick=True),
-    Gate("t-maze-DiscreteSAC-GRU", T_MAZE.replace("=30000", "=45000"), "1.0 after 29,000 steps", least=0.95),
+    Gate(
+        "t-maze-DiscreteSAC-GRU",
+        T_MAZE.replace("=30000", "=45000") + " memory=GRU",
+        "1.0 after 29,000 steps",
+        least=0.95,
+    ),
     Gate(
         "t-maze-DiscreteSAC-Transformer",
         f"{T_MAZE} memory=Transformer",
@@ -126,8 +131,8 @@ GATES = [
     Gate("t-maze-DQN-LSTM", T_MAZE_DQN, "1.0 from 30,000 steps on; 72 s", least=0.95),
     Gate("t-maze-100-PPO-DiagonalRecurrence", T_MAZE_100, "1.0 from 600,000 steps on; 50 s", least=0.95),
     Gate("t-maze-100-PPO-Markov", f"{T_MAZE_100} agent=Markov", "-1.0 after 600,000 steps; 48 s", most=0.5),
-    Gate("wind-PPO-LSTM", "experiment=wind_ppo", "60.3 of the oracle's 60.8; 64 s", least=57.8),
-    Gate("wind-PPO-Markov", "experiment=wind_ppo agent=Markov", "15.4; 101 s", most=30.0),
+    Gate("wind-PPO-LSTM", "env=Wind", "60.3 of the oracle's 60.8; 64 s", least=57.8),
+    Gate("wind-PPO-Markov", "env=Wind agent=Markov", "15.4; 101 s", most=30.0),
     Gate(
         "semi-circle-PPO-LSTM",
         "experiment=semi_circle_ppo",
@@ -137,7 +142,7 @@ GATES = [
     ),
     Gate(
         "grid-navi-PPO-LSTM",
-        "experiment=grid_navi_ppo",
+        "env=GridNavi",
         "37.5; 180 s",
         least=36.0,
         whole_trial=True,

@@ -52,7 +52,7 @@ def test_a_job_goes_on_with_the_same_run_and_another_run_is_refused(
     for words, sentence in (
         (["seed=1,0"], "with seed=1, and this one has seed=0"),
         (["seed=0,1", "env.max_episode_steps=9"], "env.max_episode_steps=75, and this one"),
-        (["seed=0,1", "train.n_env_steps_total=9"], "train.n_env_steps_total=1000000, and this one"),
+        (["seed=0,1", "train.n_env_steps_total=9"], "train.n_env_steps_total=2000000, and this one"),
     ):
         with pytest.raises(OptionError, match=sentence):
             plan_of(composer, "env=Wind", *words, sweep)
