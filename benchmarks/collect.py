@@ -4,6 +4,7 @@ in one run.
     python -m benchmarks.collect                              everything, and benchmarks/results/collect.json
     python -m benchmarks.collect --case ant --slots 12 64     some of it; saved where --output says
     python -m benchmarks.collect --case toy --mode env-only --rows process --seconds 1 --repeats 1
+    python -m benchmarks.collect --case openenv               services; it needs the partners' environment
 
 limit = cores / (CPU seconds of the bare env-step, with all cores busy + CPU seconds of inference per
 env-step); for MuJoCo the env-step is `mj_step` replayed from this run's states. Where environments wait it is
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 # again, and need none of it.
 
 RESULTS = Path(__file__).parent / "results" / "collect.json"
+# Services have clients in place of environments, so they have tables of their own.
+SERVICES = "openenv"
 
 
 def parsed() -> argparse.Namespace:
@@ -35,7 +38,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--case", nargs="+", choices=list(CASES))
+    parser.add_argument("--case", nargs="+", choices=[*CASES, SERVICES])
     parser.add_argument("--mode", nargs="+", choices=[ACTING, ENV_ONLY])
     parser.add_argument("--slots", nargs="+", type=int)
     parser.add_argument(
@@ -66,6 +69,9 @@ def main() -> None:
     from utils.machine import available_cores
 
     options = parsed()
+    if options.case == [SERVICES]:
+        _measure_services(options)
+        return
     torch.set_num_threads(1)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a process per environment needs many
@@ -78,6 +84,26 @@ def main() -> None:
     print(targets_text(targets))
     whole = not (options.case or options.mode or options.slots or options.workers or options.rows)
     output = options.output or (RESULTS if whole else None)
+    if output is not None:
+        settings = {"seconds": options.seconds, "repeats": options.repeats}
+        reached = [target.as_json() for target in targets]
+        write(output, {"machine": facts(), "settings": settings, "targets": reached, "tables": done})
+
+
+def _measure_services(options: argparse.Namespace) -> None:
+    from benchmarks.parts.machine import facts, write
+    from benchmarks.parts.services.tables import measure_services, service_targets, services_text
+    from benchmarks.parts.targets import targets_text
+
+    print(facts()["text"])
+    done = measure_services(
+        options.seconds, options.repeats, options.rows, lambda text: print(text, flush=True)
+    )
+    for table in done.values():
+        print(services_text(table))
+    targets = service_targets(done)
+    print(targets_text(targets))
+    output = options.output or (None if options.rows else RESULTS.with_name("collect_openenv.json"))
     if output is not None:
         settings = {"seconds": options.seconds, "repeats": options.repeats}
         reached = [target.as_json() for target in targets]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from envs.remote.service_setup import MEASURES, Limits, Measure
+
+_OPEN = nullcontext()
 
 
 @dataclass
@@ -25,12 +27,13 @@ class Gate:
         if self.limits.max_in_flight is not None:
             self._seats = asyncio.Semaphore(self.limits.max_in_flight)
 
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    def turn(self) -> AbstractAsyncContextManager[None]:
         """Entered while a message is under way."""
-        if self._seats is None and not self.limits.min_interval_s:
-            yield
-            return
+        # Without limits there is nothing to wait for, and this is passed for every message.
+        return self._turn() if self._seats is not None or self.limits.min_interval_s else _OPEN
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
         began = time.monotonic()
         if self._seats is not None:
             await self._seats.acquire()

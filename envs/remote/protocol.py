@@ -27,6 +27,9 @@ REFUSALS = ("VALIDATION_ERROR", "EXECUTION_ERROR")
 # What a server says that has no seat left.
 AT_CAPACITY = "CAPACITY_REACHED"
 
+# Made once: `json.dumps` makes one for each text that is not written by its defaults.
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+
 _WEBSOCKET = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 _HTTP = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
 
@@ -109,7 +112,7 @@ def _parts_of(url: str) -> SplitResult:
 def request(kind: str, data: Mapping[str, Any] | None = None) -> str:
     """The text of a message; a value that JSON cannot hold is a `TypeError` or a `ValueError` here."""
     message = {"type": kind} if data is None else {"type": kind, "data": dict(data)}
-    return json.dumps(message, allow_nan=False, separators=(",", ":"))
+    return _ENCODER.encode(message)
 
 
 def read_answer(text: str | bytes, server: str) -> Answer:

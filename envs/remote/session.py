@@ -28,6 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from envs.remote.deadline import Deadline
 from envs.remote.gate import Gate, gate_of
 from envs.remote.protocol import (
     Answer,
@@ -67,6 +68,7 @@ class Session:
     _connection: ClientConnection | None = field(default=None, init=False, repr=False)
     # The next message of the server is always being awaited: so one that nobody asked for is noticed.
     _next: asyncio.Task[str | bytes] | None = field(default=None, init=False, repr=False)
+    _deadline: Deadline | None = field(default=None, init=False, repr=False)
     _busy: bool = field(default=False, init=False, repr=False)
     # Whether this connection has given no answer yet, and whether one before it was lost.
     _is_new: bool = field(default=False, init=False, repr=False)
@@ -119,6 +121,8 @@ class Session:
         upcoming, self._next = self._next, None
         if upcoming is not None:
             upcoming.cancel()
+        if self._deadline is not None:
+            self._deadline.end()
         if connection is not None:
             connection.transport.abort()
 
@@ -177,26 +181,27 @@ class Session:
                 f"{self._server} cannot be reached: {type(error).__name__}: {error}"
             ) from error
         self._is_new = True
+        # An answer that is late cuts the connection: then whoever sends or waits is told that it is closed.
+        self._deadline = Deadline(self.patience.message_s, self._connection.transport.abort)
         self._next = asyncio.create_task(self._connection.recv())
 
     async def _send_and_receive(self, text: str, gate: Gate) -> str | bytes:
-        connection, upcoming = self._connection, self._next
-        assert connection is not None and upcoming is not None
+        connection, upcoming, deadline = self._connection, self._next, self._deadline
+        assert connection is not None and upcoming is not None and deadline is not None
         async with gate.turn():
             began = time.monotonic()
+            deadline.start()
             try:
-                async with asyncio.timeout(self.patience.message_s):
-                    # A server that refuses the session closes it, but its reason comes before: read it.
-                    with suppress(_closed()):
-                        await connection.send(text)
-                    answer = await upcoming
-            except TimeoutError:
-                raise SessionLostError(
-                    f"{self._server} gave no answer within {self.patience.message_s:g} s"
-                ) from None
+                # A server that refuses the session closes it, but its reason comes before: read it.
+                with suppress(_closed()):
+                    await connection.send(text)
+                answer = await upcoming
             except _closed() as error:
-                raise SessionLostError(f"The session on {self._server} was cut: {error}") from None
+                late = f"{self._server} gave no answer within {self.patience.message_s:g} s"
+                cut = f"The session on {self._server} was cut: {error}"
+                raise SessionLostError(late if deadline.passed else cut) from None
             finally:
+                deadline.stop()
                 gate.measure.in_flight_s += time.monotonic() - began
                 gate.measure.messages += 1
         gate.measure.bytes_sent += len(text)
