@@ -145,6 +145,12 @@ def _workers(config: Config) -> Iterator[str]:
 def _limits(config: Config) -> Iterator[str]:
     """The manager takes these settings, and the system can start so many workers in that way."""
     backend, num_slots = config.backend, slots_of(config)
+    for name, seconds in config.env.waits().items():
+        if seconds >= backend.call_timeout_s:
+            yield (
+                f"env.{name}={seconds:g} is not below backend.call_timeout_s={backend.call_timeout_s:g}, so "
+                "a call would be cut before it has waited: raise backend.call_timeout_s."
+            )
     if config.num_groups > num_slots:  # reported above, and the rest could not be worked out
         return
 

@@ -93,6 +93,10 @@ class EnvConfig:
         """This config for environments that have to draw; a family may need an option for that."""
         return self
 
+    def waits(self) -> dict[str, float]:
+        """Options by which one call may take so many seconds: the backend's deadline has to be longer."""
+        return {}
+
 
 class Shelf(Enum):
     """The shelves on which families are listed."""

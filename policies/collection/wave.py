@@ -109,6 +109,12 @@ class WaveResult:
             self.tasks[:trials],
         )
 
+    def put(self, trial: int, other: WaveResult) -> None:
+        """Take what happened in the only trial of another wave in place of this one's trial."""
+        self.env_steps += other.env_steps
+        for name in ("returns", "lengths", "successes", "dropped"):
+            getattr(self, name)[trial] = getattr(other, name)[0]
+
 
 class WaveInterrupted(Exception):
     """The wave was asked to stop; none of its trials count."""

@@ -23,6 +23,9 @@ from utils.seeding import Phase
 
 _log = logging.getLogger(__name__)
 
+# How often a trial that was given up is played again, where an environment is not deterministic.
+REPLAYS = 3
+
 
 def evaluate_agent(
     manager: ParallelEnvManager,
@@ -59,12 +62,18 @@ def evaluate_list(
 ) -> WaveResult:
     """Play every task of a list `trials_per_task` times.
 
-    Where a trial was given up after a fault its returns are NaN, and so is every mean over them: a mean over
+    A trial that was given up because its environment does not repeat itself is played again, up to three
+    times. Where one is given up all the same its returns are NaN, and so is every mean over them: a mean over
     the tasks that happened to survive would be another quantity under the same name.
     """
     # Trials are keyed as in training, in a phase of their own: all evaluations of a run meet equal episodes.
     repeated = np.repeat(tasks, trials_per_task, axis=0)
     result = run_wave(manager, actor, WavePlan.of_tasks(seed, Phase.EVALUATE, 0, repeated), tick=tick)
+    for _ in range(0 if manager.spec.deterministic else REPLAYS):
+        for number in np.flatnonzero(result.dropped).tolist():
+            # Its number keys its randomness, so the same trial is meant, whatever the service makes of it.
+            plan = WavePlan.of_tasks(seed, Phase.EVALUATE, number, repeated[number : number + 1])
+            result.put(number, run_wave(manager, actor, plan, tick=tick))
     if result.dropped.any():
         counts = Counter(tuple(task) for task in repeated[result.dropped].tolist())
         _log.warning("No mean over this list: trials were given up after faults, by task: %s.", dict(counts))

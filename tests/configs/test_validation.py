@@ -108,6 +108,11 @@ CONTRADICTIONS = [
     ),
     ("algorithm=PPO learner.overlap=bounded", "learner.overlap=bounded has waves played by an older policy"),
     ("backend.name=proces", "backend=proces is not known. Did you mean 'process'?"),
+    ("env=OpenEnv env.patience_s=60", "env.patience_s=60 is not below backend.call_timeout_s=60, so a call"),
+    (
+        "env=OpenEnv backend.call_timeout_s=50",
+        "env.message_timeout_s=50 is not below backend.call_timeout_s=50",
+    ),
     ("env.family=Wind", "choose with env=Wind"),
     ("env.family=Wnd", "env=Wnd is not known. Did you mean 'Wind'?"),
     (

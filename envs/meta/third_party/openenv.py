@@ -76,6 +76,9 @@ class OpenEnvConfig(EnvConfig):
         [], "headers from environment variables, which are never written: [Authorization:HF_TOKEN]"
     )
 
+    def waits(self) -> dict[str, float]:
+        return {"message_timeout_s": self.message_timeout_s, "patience_s": self.patience_s}
+
 
 class OpenEnv(TaskFamily):
     """This family plays OpenEnv servers, which are asked before a run whether they fit what is declared here.
