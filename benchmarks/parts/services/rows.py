@@ -140,7 +140,8 @@ class CollectorRow:
     note = ""
 
     def __init__(self, url: str, wait_s: float, clients: int, mode: str, ours: bool) -> None:
-        make = HttpEnvClient if ours else _blocking if mode == "thread" else _awaited
+        theirs = _blocking if mode == "thread" else _awaited
+        make = HttpEnvClient if ours else theirs
         self._clients: list[Any] = [make(url) for _ in range(clients)]
         self._collector = ParallelRolloutCollector(mode, max_workers=clients)
         self._reset = {"wait_s": wait_s, "length": EPISODE_STEPS}
