@@ -80,16 +80,16 @@ def test_every_backend_composes(composer: Composer, name: str) -> None:
     assert composer.config(composer.parse([f"backend={name}"])).backend.name == name
 
 
-# Experiments whose servers need a partner's package, which is asked for when they are checked.
-SERVED = ("connect4",)
+# Experiments whose environments need a partner's package, which is asked for when they are checked.
+NEEDS = {"connect4": "uvicorn", "simple_push": "mpe2"}
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.peers] * (name in SERVED)) for name in EXPERIMENTS]
+    "name", [pytest.param(name, marks=[pytest.mark.peers] * (name in NEEDS)) for name in EXPERIMENTS]
 )
 def test_every_experiment_composes_and_changes_something(composer: Composer, name: str) -> None:
-    if name in SERVED:
-        pytest.importorskip("uvicorn")
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
     try:
         assert composer.config(composer.parse([f"experiment={name}"])) != composer.config([])
     finally:

@@ -19,14 +19,18 @@ class JointActions:
     def __init__(self, each: Mapping[str, spaces.Space[Any]]) -> None:
         self.each = dict(each)
         self.space, self.sizes = joint_actions(self.each)
-        self._first = np.cumsum(self.sizes)[:-1]
+        last = np.cumsum(self.sizes).tolist()
+        parts = map(slice, [0, *last[:-1]], last)
+        self._parts = [(agent, space, part) for (agent, space), part in zip(each.items(), parts, strict=True)]
+        bounds = [_bounds(space) for space in each.values()]
+        self._low, self._high = (np.concatenate(limits) for limits in zip(*bounds, strict=True))
 
     def joint(
-        self, actions: Mapping[str, Any] | Sequence[Mapping[str, Any]], acts: Mapping[str, NDArray[np.bool_]]
+        self, actions: Mapping[str, Any] | Sequence[Mapping[str, Any]], lives: Mapping[str, NDArray[np.bool_]]
     ) -> NDArray[Any]:
         """[N, ...] from {agent: [N, ...]}, or from N dicts by agent.
 
-        `acts` [N] says where an agent is alive; elsewhere anything may be given for it, or nothing.
+        `lives` [N] says where an agent is alive; elsewhere anything may be given for it, or nothing.
         """
         if isinstance(actions, Mapping):
             given = dict(actions)
@@ -38,12 +42,26 @@ class JointActions:
         for agent in given:
             if agent not in self.each:
                 raise ValueError(f"There is no agent {agent!r}.{nearest(str(agent), self.each)}")
-        return np.concatenate(
-            [self._column(agent, given.get(agent), acts[agent]) for agent in self.each], axis=1
+        acts = np.stack([lives[agent] for agent in self.each], axis=1)
+        array = np.concatenate(
+            [
+                self._column(agent, given.get(agent), acts[:, number])
+                for number, agent in enumerate(self.each)
+            ],
+            axis=1,
         )
+        # Whoever is out has its lowest action.
+        array = np.where(np.repeat(acts, self.sizes, axis=1), array, self._low)
+        right = (array >= self._low) & (array <= self._high)
+        is_box = isinstance(self.space, spaces.Box)
+        if not is_box:
+            right &= array == np.floor(array)
+        if not right.all():
+            self._refuse(array, right)
+        return array if is_box else (array - self._low).astype(np.int64)
 
     def _column(self, agent: str, given: Any, acts: NDArray[np.bool_]) -> NDArray[Any]:
-        """[N, size] the actions of one agent; the lowest one where it is out."""
+        """[N, size] the actions of one agent."""
         space, size = self.each[agent], self.sizes[list(self.each).index(agent)]
         if given is None:
             if acts.any():
@@ -53,21 +71,21 @@ class JointActions:
         if array.shape != (len(acts), size):
             shape = (len(acts), *(space.shape or ()))
             raise ValueError(f"The actions of {agent} have the shape {np.shape(given)}, not {shape}.")
-        low, high = _bounds(space)
-        array = np.where(acts[:, None], array, low)
-        whole = isinstance(space, spaces.Box) or (array == np.floor(array))
-        wrong = ~((array >= low) & (array <= high) & whole).all(axis=1)
-        if wrong.any():
-            slot = int(np.argmax(wrong))
-            raise ValueError(f"The action of {agent} in environment {slot} is not in {space}: {array[slot]}.")
-        return array if isinstance(space, spaces.Box) else (array - low).astype(np.int64)
+        return array
+
+    def _refuse(self, array: NDArray[Any], right: NDArray[np.bool_]) -> None:
+        """Name the first agent, and the first environment, whose action has a wrong number."""
+        for agent, space, part in self._parts:
+            wrong = ~right[:, part].all(axis=1)
+            if wrong.any():
+                slot = int(np.argmax(wrong))
+                said = array[slot, part]
+                raise ValueError(f"The action of {agent} in environment {slot} is not in {space}: {said}.")
 
     def split(self, joint: NDArray[Any]) -> dict[str, Any]:
         """The action of each agent, as its space knows it, from a joint one."""
-        parts = np.split(np.asarray(joint), self._first)
-        return {
-            agent: _action(space, part) for (agent, space), part in zip(self.each.items(), parts, strict=True)
-        }
+        given = np.asarray(joint)
+        return {agent: _action(space, given[part]) for agent, space, part in self._parts}
 
 
 def _stacked(given: Any, size: int) -> NDArray[Any]:

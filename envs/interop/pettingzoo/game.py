@@ -96,22 +96,19 @@ class ParallelGame(Game):
         chosen = {name: actions[name] for name in living}
         obs, rewards, terminations, truncations, infos = self.env.step(chosen)
         self.now = GameStep(on_turn=tuple(self.env.agents))
-        for name in living:
-            self.now.pay(name, _of(rewards, name, "reward"))
-            self.now.put(
-                name,
-                _of(obs, name, "observation"),
-                _of(terminations, name, "termination"),
-                _of(truncations, name, "truncation"),
-                infos.get(name, {}),
-            )
         now = self.now
+        for name in living:
+            now.pay(name, _of(rewards, name, "reward"))
+            seen, terminated = _of(obs, name, "observation"), _of(terminations, name, "termination")
+            now.put(name, seen, terminated, _of(truncations, name, "truncation"), infos.get(name, {}))
+        if now.on_turn == living and not any(now.terminations.values()) and not any(now.truncations.values()):
+            return now
         going = [name for name in living if not (now.terminations[name] or now.truncations[name])]
         _check_returned(now.on_turn, going)
         for name in going:
             if name not in now.on_turn:
                 raise GameError(f"{name} is not in `agents` any more, and neither terminated nor truncated.")
-        return self.now
+        return now
 
 
 class TurnGame(Game):

@@ -111,34 +111,39 @@ class SeatsShard(Shard):
         # Everything has been read without an error; now it is written.
         for key, stored in rows.obs.items():
             stored[slot] = arrays.get(key, 0)
-        before = rows.info[slot].reshape(len(self._family.agents), -1)
-        rows.info[slot] = np.ravel(
-            [
-                self._numbers(played, agent, own)
-                for agent, own in zip(self._family.agents, before, strict=True)
-            ]
-        )
+        rows.info[slot] = self._numbers(played, rows.info[slot].tolist())
         rows.reward[slot] = sum(played.rewards.values())
         rows.terminated[slot], rows.truncated[slot] = played.ends()
 
-    def _numbers(self, played: GameStep, agent: str, before: NDArray[np.float64]) -> list[float]:
-        """What is known of an agent's row: the numbers of OF_AGENT, and then its infos."""
-        names = self._family.info_names
-        # How an agent has ended stands in its flags until the next episode.
-        if agent not in played.obs:
-            return [played.rewards.get(agent, 0.0), before[1], before[2], 0.0, *[0.0] * len(names)]
-        flags = played.terminations[agent], played.truncations[agent]
-        infos = [float(played.infos[agent].get(name, 0.0)) for name in names]
-        return [played.rewards.get(agent, 0.0), *map(float, flags), 1.0, *infos]
+    def _numbers(self, played: GameStep, before: list[float]) -> list[float]:
+        """What is known of each agent's row: the numbers of OF_AGENT, and then its infos."""
+        names, numbers = self._family.info_names, list[float]()
+        for agent in self._family.agents:
+            reward, start = played.rewards.get(agent, 0.0), len(numbers)
+            if agent in played.obs:
+                info = played.infos[agent]
+                numbers += [reward, played.terminations[agent], played.truncations[agent], 1.0]
+                numbers += [float(info.get(name, 0.0)) for name in names]
+            else:
+                # How an agent has ended stands in its flags until the next episode.
+                numbers += [reward, *before[start + 1 : start + 3], 0.0, *[0.0] * len(names)]
+        return numbers
 
     def _arrays(self, obs: Mapping[str, Any]) -> Iterator[tuple[str, NDArray[Any]]]:
         """The arrays of what the agents see, by their names in a row."""
         for agent, seen in obs.items():
             parts = self._family.parts[agent]
-            own = seen if isinstance(seen, Mapping) else {"": seen}
-            for key, value in own.items():
-                name = f"{agent}/{key}" if key else agent
+            own = (
+                {f"{agent}/{key}": part for key, part in seen.items()}
+                if agent not in parts
+                else {agent: seen}
+            )
+            for name, value in own.items():
                 box, array = parts[name], np.asarray(value)
+                # The usual case; it is copied into the row.
+                if array.shape == box.shape and array.dtype == box.dtype:
+                    yield name, array
+                    continue
                 # A Discrete is a number without dimensions, and has one in the row.
                 if array.shape != box.shape and not (array.shape == () and box.shape == (1,)):
                     raise ValueError(f"what {agent} sees has the shape {array.shape}, not {box.shape}")

@@ -19,6 +19,8 @@ from envs.backends.base import BackendConfig, StartMethod
 from envs.interop.pettingzoo.shard import OF_AGENT, SEEDS, MakeEnv, SeatsFamily
 from envs.parallel_env_manager import ParallelEnvManager
 
+# Where the numbers of an agent's row stand.
+REWARD, TERMINATED, TRUNCATED, ALIVE = range(len(OF_AGENT))
 ByAgent = dict[str, Any]
 Stepped = tuple[ByAgent, ByAgent, ByAgent, ByAgent, dict[str, Any]]
 
@@ -153,15 +155,8 @@ class AsyncPettingZooVecEnv:
 
     def _joint(self, actions: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> NDArray[Any]:
         numbers = self._numbers()
-        acts = {
-            agent: (numbers[agent]["alive"] * (1 - self._ended(numbers[agent]))).astype(np.bool_)
-            for agent in self.agents
-        }
-        return self._family.actions.joint(actions, acts)
-
-    @staticmethod
-    def _ended(numbers: Mapping[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
-        return (numbers["terminated"] + numbers["truncated"]) > 0
+        acts = (numbers[ALIVE] > 0) & (numbers[TERMINATED] == 0) & (numbers[TRUNCATED] == 0)
+        return self._family.actions.joint(actions, dict(zip(self.agents, acts, strict=True)))
 
     def _reset(
         self, seed: int | Sequence[int] | None, options: dict[str, Any] | None
@@ -200,48 +195,53 @@ class AsyncPettingZooVecEnv:
         over = ~manager.running
         # What the manager cut, at its limit or after a fault, is truncated for all who are alive.
         cut = over & (rows.truncated | manager.dropped)
-        rewards, terminations, truncations, alive = {}, {}, {}, {}
-        for agent, numbers in self._numbers().items():
-            # An episode that was given up after a fault has no row.
-            alive[agent] = (numbers["alive"] > 0) & rows.valid
-            rewards[agent] = np.where(alive[agent], numbers["reward"], self._placeholder)
-            terminations[agent] = numbers["terminated"] > 0
-            truncations[agent] = (numbers["truncated"] > 0) | (cut & ~terminations[agent])
+        numbers = self._numbers()
+        # An episode that was given up after a fault has no row.
+        alive = (numbers[ALIVE] > 0) & rows.valid
+        rewards = np.where(alive, numbers[REWARD], self._placeholder)
+        terminations = numbers[TERMINATED] > 0
+        truncations = (numbers[TRUNCATED] > 0) | (cut & ~terminations)
         # The next episodes begin in the same step; the last observations go into the infos.
         final_obs = self._observations() if over.any() else None
         if final_obs is not None:
             slots = np.flatnonzero(over).tolist()
             self._begin(slots, [self._next_seed(slot) for slot in slots])
-        infos = self._infos() | {"alive": alive}
+        infos = self._infos() | {"alive": self._by_agent(alive)}
         if final_obs is not None:
             infos |= {"final_obs": final_obs, "_final_obs": over}
-        return self._observations(), rewards, terminations, truncations, infos
+        flags = self._by_agent(terminations), self._by_agent(truncations)
+        return self._observations(), self._by_agent(rewards), *flags, infos
 
-    def _numbers(self) -> dict[str, dict[str, NDArray[np.float64]]]:
-        """[N] what is known of each agent's rows, by name: live arrays."""
-        names = (*OF_AGENT, *self._family.info_names)
-        columns = iter(self._manager.rows.info.T)
-        return {agent: {name: next(columns) for name in names} for agent in self.agents}
+    def _by_agent(self, values: NDArray[Any]) -> ByAgent:
+        return dict(zip(self.agents, values, strict=True))
+
+    def _numbers(self) -> NDArray[np.float64]:
+        """[names, agents, N] a copy of what is known of each agent's rows: OF_AGENT and then `info_names`."""
+        info = self._manager.rows.info
+        return info.T.reshape(len(self.agents), -1, len(info)).swapaxes(0, 1).copy()
 
     def _infos(self) -> dict[str, Any]:
         """The infos of each agent, with Gymnasium's masks of the environments that have them."""
         infos: dict[str, Any] = {}
-        for agent, numbers in self._numbers().items():
-            alive = numbers["alive"] > 0
+        numbers = self._numbers()
+        for number, agent in enumerate(self.agents):
+            alive = numbers[ALIVE, number] > 0
             infos[agent], infos[f"_{agent}"] = {}, alive
-            for name in self._family.info_names:
-                infos[agent] |= {name: numbers[name].copy(), f"_{name}": alive.copy()}
+            for place, name in enumerate(self._family.info_names, len(OF_AGENT)):
+                infos[agent] |= {name: numbers[place, number], f"_{name}": alive.copy()}
         return infos
 
     def _observations(self) -> ByAgent:
         """A copy of what each agent sees: an array [N, ...], or a dict of them."""
         rows: Any = self._manager.rows.obs
         obs: ByAgent = {}
-        for agent, numbers in self._numbers().items():
+        out = self._numbers()[ALIVE] == 0
+        somebody_is_out = bool(out.any())
+        for agent, is_out in zip(self.agents, out, strict=True):
             arrays = {key: rows[key].copy() for key in self._family.parts[agent]}
-            for array in arrays.values():
+            for array in arrays.values() if somebody_is_out else ():
                 if array.dtype.kind == "f":
-                    array[numbers["alive"] == 0] = self._placeholder
+                    array[is_out] = self._placeholder
             whole = arrays.get(agent)
             start = len(agent) + 1
             obs[agent] = {key[start:]: part for key, part in arrays.items()} if whole is None else whole

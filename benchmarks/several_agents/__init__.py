@@ -1,0 +1,1 @@
+"""Measurements of environments with several agents."""
