@@ -98,6 +98,11 @@ class Replay:
         return int((self._lengths > 0).sum())
 
     @property
+    def num_rows(self) -> int:
+        """Rows that are stored."""
+        return int(self._lengths.sum())
+
+    @property
     def num_transitions(self) -> int:
         """Env steps that can be sampled."""
         # An env step leaves every row but those that ended an episode.

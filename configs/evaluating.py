@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from configs.runs import RecordedRun
 from policies.evaluation.outcome import Outcome, assess, side_by_side
 from policies.learner import Learner
+from policies.run.services import record_evaluation
 from utils.processes.imports import imports_from_elsewhere
 
 
@@ -45,6 +46,7 @@ def evaluate_runs(runs: Sequence[RecordedRun], run_with: Runs, *, failed: int) -
 def _assess(outcomes: dict[Path, Outcome], films: list[Path], learner: Learner) -> float:
     learner.load()
     assert learner.run_dir is not None
-    outcomes[learner.run_dir] = assess(learner)
+    outcomes[learner.run_dir] = outcome = assess(learner)
+    record_evaluation(learner.context, learner.counters.env_steps, outcome.metrics)
     films += learner.film()
     return 0.0

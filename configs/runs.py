@@ -36,7 +36,9 @@ MAY_CHANGE = {
         "train.replay_device",
         "checkpoint_every",
         "profile",
+        "loggers",
         "wandb.mode",
+        "wandb.artifact",
         # The same servers may be found at another address, as those that are started anew are.
         "env.urls",
         *PERMISSIONS,
@@ -48,7 +50,8 @@ MAY_CHANGE = {
         "evaluation.",
         "device",
         "profile",
-        "wandb.mode",
+        "loggers",
+        "wandb.",
         "allow_links",
     ),
 }

@@ -23,11 +23,12 @@ from policies.agents.base import Arch
 from policies.algorithms import ALGORITHMS
 from policies.curriculum import CURRICULA
 from policies.memory import MEMORIES
-from policies.run.config import Config, DeviceName, Overlap
+from policies.run.config import Config, DeviceName, LoggerName, Overlap
 from policies.run.hardware import most_workers
 from policies.run.overlap import REFUSAL
 from policies.run.sizes import check_family, needs_of, slots_of
 from utils.options import OptionError, nearest, range_problems, unread_options
+from utils.tensorboard_run import check_tensorboard
 
 
 def check(config: Config, *, learns: bool = True) -> TaskFamily:
@@ -58,6 +59,7 @@ def problems(config: Config) -> Iterator[str]:
     yield from _workers(config)
     yield from _limits(config)
     yield from _machine(config)
+    yield from _services(config)
 
 
 def _names(config: Config) -> Iterator[str]:
@@ -196,3 +198,12 @@ def _machine(config: Config) -> Iterator[str]:
                 f"device={config.device.name} was asked for, and torch finds none here: "
                 "use device=cpu or device=auto."
             )
+
+
+def _services(config: Config) -> Iterator[str]:
+    """What records the run is installed."""
+    if LoggerName.tensorboard in config.loggers:
+        try:
+            check_tensorboard()
+        except OptionError as missing:
+            yield str(missing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from utils.environment import is_secret, secret_values, without_secrets
+from utils.logger import STEP_KEY
 from utils.options import option
+from utils.services import points
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ class WandbConfig:
     name: str | None = option(None, "name of the run; null: the group with the seed")
     notes: str | None = option(None, "what to remember of the run")
     job_type: str = option("train", "kind of run, by which W&B can group")
+    artifact: bool = option(False, "store the agent, with the record in the run folder, as an artifact")
 
 
 def redact(value: Any, secrets: Sequence[str] | None = None) -> Any:
@@ -69,6 +72,7 @@ class WandbRun:
     def __init__(self, run: Any = None) -> None:
         self._run = run
         self._pid = os.getpid()
+        self._evaluated: set[str] = set()
         self.run_id: str | None = None
         # The folder of an offline run, the address of an online one.
         self.place: str | None = None
@@ -87,6 +91,7 @@ class WandbRun:
         group: str,
         tags: Sequence[str] = (),
         run_id: str | None = None,
+        job_type: str | None = None,
         timeout: float = START_SECONDS,
     ) -> WandbRun:
         """Start recording into `folder/wandb`; online falls back to offline, and that to an inert run.
@@ -99,7 +104,7 @@ class WandbRun:
             "config": redact(settings),
             "name": redact(config.name or name),
             "notes": redact(config.notes),
-            "job_type": redact(config.job_type),
+            "job_type": redact(job_type or config.job_type),
             "group": redact(config.group or group),
             "tags": redact([*tags, *config.tags]),
         }
@@ -120,26 +125,26 @@ class WandbRun:
         return cls()
 
     def log(self, env_steps: int, values: Mapping[str, Any]) -> None:
-        """One point of each metric; a list becomes name/1, name/2, ..., since W&B draws none.
-
-        Null is left out, and so are tables (lists of lists), which metrics.jsonl holds.
-        """
-        flat: dict[str, Any] = {"env_steps": env_steps}
-        for name, value in values.items():
-            if isinstance(value, list) and any(isinstance(part, list) for part in value):
-                continue
-            if isinstance(value, list):
-                flat |= {f"{name}/{number}": part for number, part in enumerate(value, start=1)}
-            else:
-                flat[name] = value
-        point = {name: value for name, value in flat.items() if value is not None}
-        self._guarded(lambda run: run.log(point))
+        """One point of each metric, and of the spread where there is a table, which W&B would not draw."""
+        point = {STEP_KEY: env_steps, **points(values)}
+        evaluated = {name for name in point if name.startswith("eval/")} - self._evaluated
+        self._evaluated |= evaluated
+        self._guarded(lambda run: _log(run, point, evaluated))
 
     def summary(self, values: Mapping[str, Any]) -> None:
         """The results shown beside the run's name."""
         self._guarded(lambda run: run.summary.update(dict(values)))
 
-    def finish(self, exit_code: int = 0) -> None:
+    def media(self, env_steps: int, files: Sequence[Path]) -> None:
+        """Pictures and films, which W&B shows under the names of their files."""
+        if files:
+            self._guarded(lambda run: run.log({STEP_KEY: env_steps, **_media(files)}))
+
+    def artifact(self, files: Mapping[str, Path]) -> None:
+        """Store files under these names as one artifact of the run, of the type "model"."""
+        self._guarded(lambda run: run.log_artifact(_artifact(f"agent-{run.id}", files)))
+
+    def close(self, exit_code: int = 0) -> None:
         """Close the run; a second call does nothing."""
         self._guarded(lambda run: _bounded(lambda: run.finish(exit_code=exit_code), FINISH_SECONDS))
         self._run = None
@@ -194,9 +199,33 @@ def _init(
         settings=settings,
         **described,
     )
-    run.define_metric("env_steps")
-    run.define_metric("*", step_metric="env_steps")
+    run.define_metric(STEP_KEY)
+    run.define_metric("*", step_metric=STEP_KEY)
     return run
+
+
+def _log(run: Any, point: Mapping[str, Any], evaluated: Collection[str]) -> None:
+    """One point; of the numbers of an evaluation that are new, the best is to stand in the summary, too."""
+    # By name, since W&B takes any of the rules with a star that fit a name.
+    for name in evaluated:
+        run.define_metric(name, step_metric=STEP_KEY, summary="max,last")
+    run.log(point)
+
+
+def _media(files: Sequence[Path]) -> dict[str, Any]:
+    import wandb
+
+    kinds = {".gif": wandb.Video, ".png": wandb.Image}
+    return {path.stem: kinds[path.suffix](str(path)) for path in files}
+
+
+def _artifact(name: str, files: Mapping[str, Path]) -> Any:
+    import wandb
+
+    artifact = wandb.Artifact(name, type="model")
+    for place, path in files.items():
+        artifact.add_file(str(path), name=place)
+    return artifact
 
 
 def _bounded(

@@ -16,6 +16,11 @@ class StepSizes:
         # What the run has left of them, and what the change of the policy makes of them.
         self._left, self.pace = 1.0, 1.0
 
+    @property
+    def current(self) -> float:
+        """The step size of the first group of parameters, as it is now."""
+        return float(self._optimizer.param_groups[0]["lr"])
+
     def leave(self, left: float) -> None:
         """From now on this part of the first step sizes is left."""
         self._left = left

@@ -50,6 +50,13 @@ class DeviceName(Enum):
     mps = "mps"
 
 
+class LoggerName(Enum):
+    """A service that a run is recorded by, beside its own files."""
+
+    wandb = "wandb"
+    tensorboard = "tensorboard"
+
+
 class ReplayDevice(Enum):
     """Where batches are gathered, for an agent on an accelerator."""
 
@@ -233,6 +240,9 @@ class Config:
         "2: half of the slots step while the others' actions are computed",
         low=1,
         high=4,
+    )
+    loggers: list[LoggerName] = option(
+        [LoggerName.wandb], "services that get a copy of the metrics: wandb, tensorboard, or none by []"
     )
     seed: int = option(0, "root of every random stream", low=0)
     device: DeviceName = option(DeviceName.auto, "auto, cpu, cuda or mps")

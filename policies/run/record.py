@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import cProfile
-import hashlib
 import io
-import json
 import os
 import platform
 import pstats
@@ -27,6 +25,7 @@ from policies.run.config import TASKS, Config, plain, save
 from policies.run.context import RunContext, RunEnvironments, RunHost
 from policies.run.forecast import forecast
 from policies.run.progress import RunProgress
+from policies.run.services import Services
 from policies.run.sizes import fitted_memory
 from utils.console import Console, Progress, roughly
 from utils.disk.source_state import source_state
@@ -35,19 +34,15 @@ from utils.environment import withheld
 from utils.logger import METRICS, STEP_KEY, Logger, StopRun, read_metrics
 from utils.machine import describe, resident_bytes
 from utils.report.adaptation import draw_adaptation
-from utils.report.settings import UNLEARNED
 from utils.report.tasks_played import draw_tasks_played
 from utils.run_lock import RunLock
 from utils.stopwatch import Stopwatch
-from utils.wandb_run import WandbRun
 
 PICTURE = "adaptation.png"
 # When an iteration ends so late, there is a rate by which to say how long the run will take.
 SECONDS_TO_TELL = 1.0
 # The most variables that the line about withheld ones names; an environment that cannot be built names all.
 MOST_NAMES = 8
-# Options of evaluation that change nothing of what is learned.
-UNLEARNED_OF_EVALUATION = ("films", "tasks", "checkpoint")
 
 
 class RunRecord:
@@ -69,7 +64,7 @@ class RunRecord:
         self._console = Console()
         self._profile = cProfile.Profile() if self._config.profile else None
         self._logger: Logger | None = None
-        self._wandb: WandbRun | None = None
+        self._services: Services | None = None
         self._host, self._lock = host or RunHost(), None
         self._evaluation: dict[str, list[float]] = {}
         self._evaluated: dict[str, Any] = {}
@@ -101,34 +96,21 @@ class RunRecord:
             # Of an episode on the test list. What is not recorded with the family is measured at the end.
             self._used["levels"] = Levels(self._context.reference).of_list(self._context.tasks.test)
             save_used(self._used, self._folder)
-            self._wandb = self._start_wandb(self._folder)
-            followers = self._wandb, *self._host.followers
+            settings = plain(self._config) | {"versions": versions()}
+            self._services = Services(self._context, settings, self._resumed)
+            followers = *self._services.followers, *self._host.followers
             self._logger = Logger(self._folder, followers, resume_at=self._resumed.get("metrics_offset", 0))
         self._console.__enter__()
         if self._profile is not None:
             self._profile.enable()
-
-    def _start_wandb(self, folder: Path) -> WandbRun:
-        # Seeds of one experiment share a group; a resumed run goes on in the run that it had there.
-        config = self._config
-        group = group_of(config)
-        return WandbRun.start(
-            config.wandb,
-            folder=folder,
-            settings=plain(config) | {"versions": versions()},
-            name=f"{group}-seed{config.seed}",
-            group=group,
-            tags=[config.env.family, config.agent.arch.name, config.memory.name, config.algorithm.name],
-            run_id=self._resumed.get("wandb_run_id"),
-        )
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         # The display ends first: what else is printed must not be painted over.
         self._console.__exit__(None, None, None)
         if self._logger is not None:
             self._logger.close()
-        if self._wandb is not None:
-            self._wandb.finish(exit_code=0 if kind in (None, StopRun) else 1)
+        if self._services is not None:
+            self._services.close(0 if kind in (None, StopRun) else 1)
         if self._lock is not None:
             self._lock.release()
 
@@ -138,9 +120,9 @@ class RunRecord:
         """The facts about the record that a checkpoint holds."""
         return {
             "metrics_offset": 0 if self._logger is None else self._logger.offset,
-            "wandb_run_id": None if self._wandb is None else self._wandb.run_id,
             "versions": versions(),
             "spent": self._spent(),
+            **(self._services.facts() if self._services is not None else {}),
         }
 
     def _spent(self) -> dict[str, float]:
@@ -253,9 +235,6 @@ class RunRecord:
             return
 
         # The last evaluation, the picture, and the places of all that was written.
-        if self._wandb is not None:
-            best = {"best/trial_return": self._progress.counters.best_return}
-            self._wandb.summary(best | {f"final/{name}": values for name, values in self._evaluation.items()})
         if self._evaluated:
             self._console.message(evaluation_table(self._evaluated, self._context.family.spec, levels))
         if levels.measured:
@@ -263,9 +242,11 @@ class RunRecord:
         self._console.message("\n".join(self._places(self._folder, levels)))
 
     def show_films(self, films: Sequence[Path]) -> None:
-        """Show where the films are."""
+        """Show where the films are, and to the services the films themselves."""
         for path in films:
             self._console.message(f"film         {path}")
+        if self._services is not None:
+            self._services.media(self._progress.counters.env_steps, films)
 
     def _why_nothing(self) -> str:
         """The option because of which no update was made."""
@@ -289,8 +270,11 @@ class RunRecord:
         if tasks := draw_tasks_played(folder, self._progress.curriculum.groups, title):
             lines.append(f"curriculum   {tasks}")
         lines += [f"metrics      {folder / METRICS}", f"checkpoints  {folder / 'checkpoints'}"]
-        if self._wandb is not None and self._wandb.place:
-            lines.append(f"W&B          {self._wandb.place}")
+        if self._services is not None:
+            best = {"best/trial_return": self._progress.counters.best_return}
+            pictures = [path for path in (folder / PICTURE,) if path.exists()]
+            self._services.conclude(self._progress.counters.env_steps, best, pictures)
+            lines += self._services.places()
         lines += [
             f"{verb:<12} python main.py {shlex.quote(f'{verb}={folder}')}" for verb in ("resume", "evaluate")
         ]
@@ -325,18 +309,6 @@ def what_was_used(context: RunContext, environments: RunEnvironments, agent: Age
         "source": source_state(Path(__file__).parents[2]),
         "versions": versions(),
     }
-
-
-def group_of(config: Config) -> str:
-    """One name for all seeds of one experiment: a digest of every option that changes what is learned."""
-    # What is left defines the experiment; sorted, so that the order of options does not matter.
-    settings = plain(config)
-    for name in UNLEARNED:
-        del settings[name]
-    for name in UNLEARNED_OF_EVALUATION:
-        del settings["evaluation"][name]
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:6]
-    return f"{config.env.family}-{config.agent.arch.name}-{config.algorithm.name}-{digest}"
 
 
 def headline(context: RunContext, environments: RunEnvironments) -> str:

@@ -173,7 +173,10 @@ class TrainingLoop:
             "iteration": counters.iteration,
             "updates": counters.updates,
             "trials": counters.trials + counters.warmup_trials,
+            "learning_rate": self._parts.algorithm.step_sizes[0].current,
         }
+        if not self._needs.on_policy:
+            counts["replay/rows"] = self._parts.buffer.num_rows
         losses = {
             f"loss/{name}": float(value) / counters.updates_in_record
             for name, value in progress.loss_sums.items()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from configs import validation
 from configs.cli import read
 from configs.schema import root, schemas
 from configs.search import command
@@ -56,7 +57,9 @@ def test_the_python_of_a_page_runs(block: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name, text in PAGES.items() if commands(text)])
 def test_the_front_door_reads_the_commands_of_a_page(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "check_optuna", lambda: None)  # Optuna, as what launchers need
+    # Packages of others, as what launchers need.
+    monkeypatch.setattr(command, "check_optuna", lambda: None)
+    monkeypatch.setattr(validation, "check_tensorboard", lambda: None)
     for words in commands(PAGES[name]):
         foreign = any(own in word for word in words for own in OF_EXAMPLES)
         on_disk = any(

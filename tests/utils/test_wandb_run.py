@@ -34,13 +34,13 @@ for step in (0, 100, 200):
 child = os.fork()
 if child == 0:
     run.log(999, {{"loss": -1.0}})
-    run.finish()
+    run.close()
     os._exit(0)
 os.waitpid(child, 0)
 run.log(300, {{"loss": 30.0}})
 run.summary({{"best": 5.0}})
-run.finish()
-run.finish()
+run.close()
+run.close()
 run.log(400, {{"loss": 40.0}})
 print(run.run_id, run.place)
 """
@@ -190,7 +190,7 @@ def test_a_start_that_fails_is_one_warning_and_an_inert_run(
     )
     run.log(1, {"x": 1})
     run.summary({"x": 1})
-    run.finish()
+    run.close()
     assert len(caplog.records) == 1
 
 
@@ -246,6 +246,6 @@ def test_a_failure_on_the_way_is_one_warning(
         fake.error = BrokenPipeError("the service died")
         for step in range(2, 5):
             run.log(step, {"x": 1})
-        run.finish()
+        run.close()
     assert fake.logged == [{"env_steps": 1, "x": 1}]
     assert len(caplog.records) == 1 and "the service died" in caplog.text

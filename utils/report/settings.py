@@ -16,6 +16,7 @@ UNLEARNED = (
     "num_parallel_workers",
     "backend",
     "wandb",
+    "loggers",
     "profile",
     "checkpoint_every",
     "resume",

@@ -17,7 +17,8 @@ from configs.runs import load_run
 from envs.meta.toy.point_robot import PointRobot
 from policies.learner import Learner
 from policies.run.config import TASKS, plain
-from policies.run.record import group_of, headline
+from policies.run.record import headline
+from policies.run.services import group_of
 from tests.runs import metrics_of, tiny_config
 from utils.report.folders import find_runs
 
@@ -131,8 +132,8 @@ from pathlib import Path
 from policies.learner import Learner
 from tests.runs import tiny_config
 from utils.wandb_run import WandbMode
-config = tiny_config(workers=2)
-config.wandb.mode = WandbMode.offline
+config = tiny_config(workers=2, evaluation={{"films": 1}})
+config.wandb.mode, config.wandb.artifact = WandbMode.offline, True
 with Learner(config, Path({str(tmp_path)!r})) as learner:
     learner.train()
 """  # in a process of its own: the W&B service lives as long as its process
@@ -157,7 +158,13 @@ with Learner(config, Path({str(tmp_path)!r})) as learner:
     ]
     found = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
     assert found["summary"]["env_steps"] == metrics_of(tmp_path)[-1]["env_steps"]
-    assert "eval/held_out/return_episode_2" in found["summary"]
+    key = "eval/held_out/return_episode_2"
+    curve = [line[key] for line in metrics_of(tmp_path) if key in line]
+    assert found["summary"][key] == {"max": max(curve), "last": curve[-1]}
+    assert found["summary"]["eval/held_out/return_std_episode_2"]["last"] >= 0
+    assert found["summary"]["learning_rate"] == 3e-4 and found["summary"]["replay/rows"] > 0
+    assert found["summary"]["adaptation"]["_type"] == "image-file"
+    assert found["summary"]["film_1"]["_type"] == "video-file"
     assert found["config"]["env"]["family"] == "PointRobot" and "torch" in found["config"]["versions"]
 
 
