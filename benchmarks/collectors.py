@@ -40,7 +40,7 @@ from policies.run.config import (
     LearnerConfig,
     TrainConfig,
 )
-from utils.wandb_run import WandbConfig, WandbMode
+from utils.services.wandb_run import WandbConfig, WandbMode
 
 RESULTS = Path(__file__).parent / "results" / "collectors.json"
 # Slots of one actor, and the environment of each case.

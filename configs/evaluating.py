@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from configs.runs import RecordedRun
 from policies.evaluation.outcome import Outcome, assess, side_by_side
 from policies.learner import Learner
-from policies.run.services import record_evaluation
+from policies.recording.services import record_evaluation
 from utils.processes.imports import imports_from_elsewhere
 
 

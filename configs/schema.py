@@ -22,7 +22,7 @@ from policies.collection.remote import POOLS
 from policies.curriculum import CURRICULA
 from policies.memory import MEMORIES
 from policies.run.config import CollectorConfig, Config, EvaluationConfig, LearnerConfig, TrainConfig
-from utils.wandb_run import WandbConfig
+from utils.services.wandb_run import WandbConfig
 
 FOLDER = Path(__file__).parent
 

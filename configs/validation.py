@@ -28,7 +28,7 @@ from policies.run.hardware import most_workers
 from policies.run.overlap import REFUSAL
 from policies.run.sizes import check_family, needs_of, slots_of
 from utils.options import OptionError, nearest, range_problems, unread_options
-from utils.tensorboard_run import check_tensorboard
+from utils.services.tensorboard_run import check_tensorboard
 
 
 def check(config: Config, *, learns: bool = True) -> TaskFamily:

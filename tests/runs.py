@@ -25,7 +25,7 @@ from policies.memory import MEMORIES
 from policies.run.checkpointing import BEST
 from policies.run.config import CHECKPOINTS, Config, DeviceName, EvaluationConfig, LearnerConfig, TrainConfig
 from utils.checkpoint import CheckpointStore
-from utils.wandb_run import WandbConfig, WandbMode
+from utils.services.wandb_run import WandbConfig, WandbMode
 
 
 def tiny_config(

@@ -49,7 +49,7 @@ OMEGACONF_METHODS = {
 }
 
 # The one file or folder that imports a library, but for clients of others where they are measured.
-PLACES = {"wandb": "utils/wandb_run.py", "websockets": "envs/remote/", "openenv": "envs/remote/servers/"}
+PLACES = {"wandb": "utils/services/", "websockets": "envs/remote/", "openenv": "envs/remote/servers/"}
 PLACES |= {"ray": "policies/collection/remote/ray_cluster.py", "optuna": "configs/search/study.py"}
 # What reads the trainer's pickles: from the trainer to its workers and actors is the trusted direction.
 TRUSTING = ("envs/backends/workers/worker.py", "policies/collection/remote/serve.py")

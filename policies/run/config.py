@@ -19,7 +19,7 @@ from policies.memory.base import MemoryConfig
 from utils.disk.own_files import replace_file
 from utils.disk.plain_yaml import read_plain_yaml
 from utils.options import OnlyIf, OptionError, option
-from utils.wandb_run import WandbConfig
+from utils.services.wandb_run import WandbConfig
 
 # The number of the names and files in a run folder, written into its config: other numbers are not read.
 FORMAT = 2

@@ -21,11 +21,11 @@ from envs.backends.base import withheld_sentence
 from policies.agents.agent import Agent
 from policies.agents.base import Encoders
 from policies.evaluation.table import Levels, curves_of, evaluation_table
+from policies.recording.services import Services
 from policies.run.config import TASKS, Config, plain, save
 from policies.run.context import RunContext, RunEnvironments, RunHost
 from policies.run.forecast import forecast
 from policies.run.progress import RunProgress
-from policies.run.services import Services
 from policies.run.sizes import fitted_memory
 from utils.console import Console, Progress, roughly
 from utils.disk.source_state import source_state

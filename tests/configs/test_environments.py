@@ -18,7 +18,7 @@ from envs.meta.make_env import make_family
 from envs.meta.third_party.installed import missing
 from policies.learner import Learner
 from policies.run.config import Config, DeviceName
-from utils.wandb_run import WandbConfig, WandbMode
+from utils.services.wandb_run import WandbConfig, WandbMode
 
 with Composer() as _composer:
     CHOICES = _composer.choices("env")

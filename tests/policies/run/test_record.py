@@ -16,9 +16,9 @@ import torch
 from configs.runs import load_run
 from envs.meta.toy.point_robot import PointRobot
 from policies.learner import Learner
+from policies.recording.services import group_of
 from policies.run.config import TASKS, plain
 from policies.run.record import headline
-from policies.run.services import group_of
 from tests.runs import metrics_of, tiny_config
 from utils.report.folders import find_runs
 
@@ -131,7 +131,7 @@ def test_one_offline_wandb_run_with_workers_is_read_back(tmp_path: Path) -> None
 from pathlib import Path
 from policies.learner import Learner
 from tests.runs import tiny_config
-from utils.wandb_run import WandbMode
+from utils.services.wandb_run import WandbMode
 config = tiny_config(workers=2, evaluation={{"films": 1}})
 config.wandb.mode, config.wandb.artifact = WandbMode.offline, True
 with Learner(config, Path({str(tmp_path)!r})) as learner:

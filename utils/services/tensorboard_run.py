@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from utils.options import OptionError
-from utils.services import points
+from utils.services.base import points
 
 # The folder of the event files in that of the run.
 FOLDER = "tensorboard"

@@ -12,9 +12,9 @@ from policies.run.config import CHECKPOINTS, RECORD, TASKS, Config, LoggerName, 
 from policies.run.context import RunContext
 from utils.checkpoint import SEGMENTS
 from utils.report.settings import UNLEARNED
-from utils.services import Service
-from utils.tensorboard_run import TensorboardRun
-from utils.wandb_run import WandbRun, redact
+from utils.services.base import Service
+from utils.services.tensorboard_run import TensorboardRun
+from utils.services.wandb_run import WandbRun, redact
 
 # Options of evaluation that change nothing of what is learned.
 UNLEARNED_OF_EVALUATION = ("films", "tasks", "checkpoint")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from utils.services import points
+from utils.services.base import points
 
 
 def test_lists_become_numbers_and_null_is_left_out() -> None:

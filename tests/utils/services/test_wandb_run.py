@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from utils import wandb_run as module
-from utils.wandb_run import WandbConfig, WandbMode, WandbRun, redact
+from utils.services import wandb_run as module
+from utils.services.wandb_run import WandbConfig, WandbMode, WandbRun, redact
 
 CANARY = "CANARY41f7"
 RECORD = f"""
 import os, sys
 from pathlib import Path
-from utils.wandb_run import WandbConfig, WandbRun
+from utils.services.wandb_run import WandbConfig, WandbRun
 config = WandbConfig(tags=["mine", "by {CANARY}"], notes="for {CANARY}", job_type="probe")
 env = {{"name": "Wind", "api_key": "{CANARY}"}}
 settings = {{"env": env, "server": "https://me:{CANARY}@host/path", "versions": {{"torch": "2"}}}}

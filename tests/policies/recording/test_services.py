@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from policies.learner import Learner
-from policies.run import services as module
+from policies.recording import services as module
+from policies.recording.services import agent_files, record_evaluation
 from policies.run.config import Config, LoggerName
-from policies.run.services import agent_files, record_evaluation
 from tests.runs import tiny_config
-from utils.wandb_run import WandbConfig, WandbMode
+from utils.services.wandb_run import WandbConfig, WandbMode
 
 
 class Told:

@@ -15,7 +15,7 @@ from typing import Any
 from utils.environment import is_secret, secret_values, without_secrets
 from utils.logger import STEP_KEY
 from utils.options import option
-from utils.services import points
+from utils.services.base import points
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from utils.options import OptionError
-from utils.tensorboard_run import FOLDER, TensorboardRun, check_tensorboard
+from utils.services.tensorboard_run import FOLDER, TensorboardRun, check_tensorboard
 
 
 def test_where_it_is_missing_the_line_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
