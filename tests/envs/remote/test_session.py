@@ -14,7 +14,8 @@ from envs.remote.service_setup import MEASURES, Limits, Patience
 from envs.remote.session import Session
 from tests.envs.remote.fake_server import FakeServer, Plan
 
-SHORT = Patience(message_s=0.3, total_s=20.0)
+# For answers that never come, or too late: all others are there long before, on a busy machine too.
+SHORT, TOO_LATE = Patience(message_s=2.0, total_s=60.0), 4.0
 
 
 def numbers(answer: Any) -> list[float]:
@@ -48,7 +49,7 @@ def test_an_episode_of_a_session() -> None:
     assert server.log[-1][1] == {"type": "close"}
 
 
-@pytest.mark.parametrize("fault", ["hang", "cut", "garbage", "nonsense", "SESSION_ERROR", 0.6])
+@pytest.mark.parametrize("fault", ["hang", "cut", "garbage", "nonsense", "SESSION_ERROR", TOO_LATE])
 def test_a_step_without_an_answer_ends_the_session_and_is_never_sent_again(fault: str | float) -> None:
     async def work() -> None:
         session = Session(server.url, SHORT)
@@ -129,7 +130,7 @@ def test_two_calls_at_once_are_refused_and_the_first_is_not_disturbed() -> None:
         assert numbers(await first)[2:] == [1, 1.0]
         await session.close()
 
-    with FakeServer(at_step(1, 0.2)) as server:
+    with FakeServer(at_step(1, 1.0)) as server:
         play(work())
     assert server.steps() == [(0, {"column": 1})]
 
@@ -200,26 +201,27 @@ def test_the_pauses_of_sessions_differ_and_grow(monkeypatch: pytest.MonkeyPatch)
 
 def test_limits_hold_over_the_sessions_of_a_loop_and_waiting_is_no_time_out() -> None:
     def plan(session: int, message: dict[str, Any], index: int) -> float | None:
-        return 0.2 if message["type"] == "step" else None
+        return 0.3 if message["type"] == "step" else None
 
     async def step(session: Session) -> None:
         await session.step({"column": 1})
 
     async def work() -> None:
-        # Six steps of 0.2 s, two at a time: the last ones wait longer than a message may take.
-        patience, limits = Patience(message_s=0.35), Limits(max_in_flight=2)
-        sessions = [Session(server.url, patience, limits) for _ in range(6)]
+        # Twelve steps of 0.3 s, two at a time: with what they wait, the last ones take longer than a message
+        # may, and without that a fifth of it.
+        patience, limits = Patience(message_s=1.6), Limits(max_in_flight=2)
+        sessions = [Session(server.url, patience, limits) for _ in range(12)]
         for session in sessions:
             await session.reset()
         began = time.monotonic()
         await asyncio.gather(*(step(session) for session in sessions))
-        assert time.monotonic() - began >= 0.6
+        assert time.monotonic() - began >= 6 * 0.3 - 0.05
         for session in sessions:
             await session.close()
 
     with FakeServer(plan) as server:
         play(work())
-    assert MEASURES[server.url].waiting_s >= 2 * 0.2 + 2 * 0.4 - 0.05
+    assert MEASURES[server.url].waiting_s >= 2 * (0.3 + 0.6 + 0.9 + 1.2 + 1.5) - 0.05
 
 
 def test_the_interval_between_two_messages_is_kept() -> None:

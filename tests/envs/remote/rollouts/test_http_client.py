@@ -36,9 +36,9 @@ def test_an_episode_that_blocks_also_where_a_loop_runs() -> None:
 
 def test_a_step_in_doubt_is_never_sent_again() -> None:
     with FakeServer(lambda session, message, index: "hang" if (session, index) == (0, 1) else None) as server:
-        with HttpEnvClient(server.url, patience=Patience(message_s=0.2)) as client:
+        with HttpEnvClient(server.url, patience=Patience(message_s=2.0)) as client:
             client.reset()
-            with pytest.raises(SessionLostError, match=r"no answer within 0\.2 s"):
+            with pytest.raises(SessionLostError, match="no answer within 2 s"):
                 client.step({"column": 1})
             with pytest.raises(SessionLostError, match="a reset opens one"):
                 client.step({"column": 1})

@@ -19,7 +19,7 @@ def test_calls_to_one_server_are_throttled(mode: str) -> None:
             with lock:
                 under_way[self.base_url] = under_way.get(self.base_url, 0) + 1
                 most[self.base_url] = max(most.get(self.base_url, 0), under_way[self.base_url])
-            time.sleep(0.01)
+            time.sleep(0.05)  # so long that others come in between
             with lock:
                 under_way[self.base_url] -= 1
             return self._stepped(action)

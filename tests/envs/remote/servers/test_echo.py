@@ -35,7 +35,7 @@ def a_server_that_runs(server: ServedApp) -> None:
 def test_eight_sessions_at_once_wait_at_the_same_time(server: ServedApp) -> None:
     async def episode(number: int) -> list[str]:
         session = Session(server.url)
-        await session.reset({"seed": number, "wait_s": 0.05, "length": 6})
+        await session.reset({"seed": number, "wait_s": 0.2, "length": 6})
         said = [await session.step({"message": f"{number} {t}"}) for t in range(6)]
         assert said[-1].done and said[0].observation["seed"] == number
         await session.close()
@@ -45,7 +45,7 @@ def test_eight_sessions_at_once_wait_at_the_same_time(server: ServedApp) -> None
         began = time.monotonic()
         told = await asyncio.gather(*(episode(number) for number in range(8)))
         assert told == [[f"{number} {t}" for t in range(6)] for number in range(8)]
-        assert time.monotonic() - began < 8 * 6 * 0.05, "one after the other it would take longer"
+        assert time.monotonic() - began < 8 * 6 * 0.2, "one after the other it would take longer"
 
     asyncio.run(work())
 
@@ -73,12 +73,12 @@ def test_a_server_killed_in_a_step_ends_the_session_and_a_reset_begins_anew() ->
 
 def test_a_frozen_server_is_a_time_out_and_its_late_answer_is_never_read(server: ServedApp) -> None:
     async def work() -> None:
-        session = Session(server.url, Patience(message_s=0.5, total_s=60.0))
+        session = Session(server.url, Patience(message_s=3.0, total_s=60.0))
         await session.reset({"seed": 1})
         assert server.pid is not None
         os.kill(server.pid, signal.SIGSTOP)
         try:
-            with pytest.raises(SessionLostError, match=r"no answer within 0\.5 s"):
+            with pytest.raises(SessionLostError, match=r"no answer within 3 s"):
                 await session.step({"message": "late"})
         finally:
             os.kill(server.pid, signal.SIGCONT)
