@@ -9,8 +9,9 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 import yaml
 from hydra import compose, initialize_config_dir
@@ -49,7 +50,29 @@ def checked(composed: DictConfig, *, learns: bool = True) -> tuple[Config, TaskF
     except OmegaConfBaseException as error:
         raise OptionError(_sentence(error)) from error
     assert isinstance(config, Config)
+    for problem in _misreferred(config):
+        raise OptionError(problem)
     return config, check(config, learns=learns)
+
+
+def _misreferred(config: Any, prefix: str = "") -> Iterator[str]:
+    """One sentence for each list and each section that `${...}` has made something else.
+
+    OmegaConf converts what an interpolation gives where an option is a number, a text or a choice, and takes
+    anything for a list or a section.
+    """
+    hints = get_type_hints(type(config))
+    for item in fields(config):
+        name, value, kind = f"{prefix}{item.name}", getattr(config, item.name), hints[item.name]
+        kinds = [get_origin(one) for one in (kind, *get_args(kind))]
+        if isinstance(kind, type) and is_dataclass(kind):
+            if isinstance(value, kind):
+                yield from _misreferred(value, f"{name}.")
+            else:
+                yield f"{name} is a section of options, and what it refers to is none of its kind."
+        elif list in kinds and not isinstance(value, (list, type(None))):
+            shown = "a section of options" if is_dataclass(value) else value
+            yield f"{name} should be a list, and what it refers to is {shown}."
 
 
 def without_hydra(composed: DictConfig) -> DictConfig:

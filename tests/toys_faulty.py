@@ -118,9 +118,30 @@ def whole(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
+def _pipes() -> set[tuple[int, int]]:
+    """The identities of what this process has open."""
+    return {(one.st_dev, one.st_ino) for one in _open_files().values()}
+
+
+def _open_files() -> dict[int, os.stat_result]:
+    found = dict[int, os.stat_result]()
+    for descriptor in range(3, 64):
+        with suppress(OSError):
+            found[descriptor] = os.fstat(descriptor)
+    return found
+
+
+# What pytest itself has open, such as the pipes between its own processes. A worker that is made by fork has
+# it too, and garbage there would end the tests and not the environment. Workers of other kinds import this
+# module anew, and do not have pytest's variables.
+_OF_PYTEST = _pipes() if "PYTEST_VERSION" in os.environ else set[tuple[int, int]]()
+
+
 def write_everywhere() -> None:
     """Write to every descriptor that somebody else has opened, where that does not wait."""
-    for descriptor in range(3, 64):
+    for descriptor, one in _open_files().items():
+        if (one.st_dev, one.st_ino) in _OF_PYTEST:
+            continue
         poll = select.poll()
         poll.register(descriptor, select.POLLOUT)
         with suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,13 +104,23 @@ def _placed(all_composed: Sequence[DictConfig], *, numbered: bool) -> tuple[Path
         if (beside := folder or place) is not None:
             refuse_sweep_folder(beside, allow_links=composed.allow_links)
         own = folder_named(composed, "hydra.sweep.subdir", beside=beside) if numbered and beside else None
-        if own is not None:
+        if own is not None and beside is not None:
+            _check_inside(own, beside)
             check_can_be_made(own)
             check_run_folder(own, allow_links=composed.allow_links)
             found_again(composed, own)
         words = " ".join(composed.hydra.overrides.task)
         jobs.append(Job(composed.hydra.job.num, words, own, composed.train.n_env_steps_total))
     return folder, tuple(jobs) if numbered else ()
+
+
+def _check_inside(own: Path, sweep: Path) -> None:
+    """Refuse the folder of a job outside of the sweep's, where neither a report nor a resume would look."""
+    if not Path(os.path.normpath(own)).is_relative_to(os.path.normpath(sweep)):
+        raise OptionError(
+            f"hydra.sweep.subdir leads to {own}, out of the folder of the sweep, {sweep}: let it be a name "
+            "in there, such as ${hydra.job.num}."
+        )
 
 
 def _common(places: Sequence[Path | None]) -> Path | None:

@@ -267,9 +267,11 @@ def cut_blocks(blocks: Sequence[Block], start: int, stop: int) -> list[Block]:
 # -- faults in words -----------------------------------------------------------------------------------------
 
 # The most characters of an error's message that a fault holds.
-MESSAGE_LIMIT = 8_000
+MESSAGE_LIMIT = 4_000
 # The most characters of a traceback that a fault holds.
-TRACE_LIMIT = 24_000
+TRACE_LIMIT = 12_000
+# The most characters of an error's text, which may tell of several faults.
+REPORT_LIMIT = 18_000
 
 
 def shorten(text: str, length: int) -> str:

@@ -24,7 +24,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import Backend, BackendConfig, Commands, Fault, OnFault
+from envs.backends.base import (
+    REPORT_LIMIT,
+    Backend,
+    BackendConfig,
+    Commands,
+    Fault,
+    OnFault,
+    shorten,
+)
 from envs.base import Slots
 from envs.layout import Layout
 from envs.manager.history import TrialHistory
@@ -308,7 +316,8 @@ class Recovery:
 
     def _text(self, faults: Sequence[Fault]) -> str:
         lines = [line for fault in faults for line in self.report(fault)]
-        return "\n".join(dict.fromkeys(lines))  # workers that fail alike have one traceback
+        # Workers that fail alike have one traceback; others may say a lot together.
+        return shorten("\n".join(dict.fromkeys(lines)), REPORT_LIMIT)
 
     def _report_once(self, fault: Fault) -> str:
         """The report of a fault, without its traceback if that one was reported before."""

@@ -97,6 +97,13 @@ def test_a_folder_of_ones_own_adds_choices(tmp_path_factory: pytest.TempPathFact
         ("=3", "Cannot read '=3'"),
         ("hydra/launcher=joblob", "hydra/launcher=joblob is not known."),
         ("seed=${nothing}", "seed: Interpolation key 'nothing' not found."),
+        ("agent.hidden=${seed}", "agent.hidden should be a list, and what it refers to is 0."),
+        ("wandb.tags=${env.family}", "wandb.tags should be a list, and what it refers to is PointRobot."),
+        (
+            "agent.hidden=${env}",
+            "agent.hidden should be a list, and what it refers to is a section of options.",
+        ),
+        ("wandb=${train}", "wandb is a section of options, and what it refers to is none of its kind."),
         ("hydra.run.dri=x", "Could not override 'hydra.run.dri'."),
     ],
 )

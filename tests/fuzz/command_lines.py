@@ -146,5 +146,5 @@ def _is_same(value: Any, typed: str) -> bool:
         try:
             return float(typed.replace("_", "")) == float(value) or np.isnan(value)
         except ValueError:
-            return typed.startswith(("int(", "0x", "0o", "'", '"'))
+            return typed.startswith(("int(", "0x", "0o", "'", '"', "${"))
     return value is not None or typed.strip() in ("null", "None", "", "~")

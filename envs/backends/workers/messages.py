@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.backends.base import root_of, shorten
+from envs.backends.base import TRACE_LIMIT, root_of, shorten
 from envs.base import SlotError
 
 # Token, kind, segment (as its worker counts), slots to step, slots to reset, number of bytes that follow.
@@ -164,7 +164,7 @@ def describe_error(error: BaseException) -> bytes:
     lines = [line if len(line) < LINE_LIMIT else f"{line[:LINE_LIMIT]}...\n" for line in report.format()]
     slot = error.slot if isinstance(error, SlotError) else None
     # JSON escapes may take several bytes for a character: shorten until the text fits.
-    for length in (24_000, 12_000, 5_000):
+    for length in (TRACE_LIMIT, 5_000):
         facts = {
             "type": type(error).__name__,
             "message": shorten(message, length // 3),

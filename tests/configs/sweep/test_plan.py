@@ -101,6 +101,18 @@ def test_a_folder_of_a_job_that_cannot_be_made_is_a_sentence(composer: Composer,
         plan_of(composer, "env=Wind", "seed=0,1", *words)
 
 
+@pytest.mark.parametrize("subdir", ["/proc/x", "../x", "a/../../x"])
+def test_a_job_outside_of_the_folder_of_its_sweep_is_a_sentence(
+    composer: Composer, tmp_path: Path, subdir: str
+) -> None:
+    """Root may write into /proc as far as anybody can tell, and Hydra's error would be a traceback."""
+    words = f"hydra.sweep.dir={tmp_path / 'sweep'}", f"hydra.sweep.subdir={subdir}"
+    with pytest.raises(
+        OptionError, match=r"hydra\.sweep\.subdir leads to .*x, out of the folder of the sweep"
+    ):
+        plan_of(composer, "env=Wind", "seed=0,1", *words)
+
+
 @pytest.mark.parametrize(
     ("launcher", "expected"),
     [

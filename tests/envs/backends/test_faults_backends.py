@@ -14,6 +14,7 @@ import pytest
 from envs.backends import BACKENDS
 from envs.backends.base import OnFault, StartMethod
 from envs.base import Shard
+from envs.parallel_env_manager import EnvCrashLoopError
 from tests.faults import DEADLINE_S, TOY, check_run, fault_free, faulty, happened, manage, played
 from tests.toys_faulty import FINAL_ERRORS, HARMLESS, FaultyFamily
 
@@ -168,6 +169,17 @@ def methods_of(name: str) -> list[StartMethod]:
     if name not in PROCESSES:
         return [StartMethod.auto]
     return [method for method in StartMethod if method is not StartMethod.auto]
+
+
+@pytest.mark.parametrize("name", ["serial", "thread", "process"])
+def test_the_error_of_faults_that_say_a_lot_can_be_read(name: str, tmp_path: Path) -> None:
+    """Fifty million letters, three times; of slots that fail differently there may be several."""
+    with (
+        manage(faulty(tmp_path, "huge", times=99), name) as manager,
+        pytest.raises(EnvCrashLoopError, match="It failed 3 times at this place") as caught,
+    ):
+        played(manager)
+    assert "raised ValueError: xxx" in str(caught.value) and len(str(caught.value)) < 20_000
 
 
 def cells() -> Iterator[Any]:
