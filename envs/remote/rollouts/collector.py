@@ -90,7 +90,7 @@ class ParallelRolloutCollector:
         on_error: str = "raise",
         **options: Unpack[PlanOptions],
     ) -> Iterator[Rollout]:
-        """Yield the same rollouts as they end; no more are kept than clients play.
+        """Yield the same rollouts as they end; no more are kept than there are clients.
 
         With `on_error="drop"` the log tells of an episode that failed. Closing the iterator ends the rest.
         """

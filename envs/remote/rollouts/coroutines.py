@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
@@ -105,8 +104,6 @@ class AsyncParallelExecutor:
 
 class LoopRunner(EpisodeRunner):
     """A loop that stays, for the episodes of one call: all clients play at the same time."""
-
-    width = sys.maxsize
 
     def __init__(self, executor: AsyncParallelExecutor, home: LoopThread) -> None:
         self._executor, self._home = executor, home

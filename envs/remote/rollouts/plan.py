@@ -98,9 +98,6 @@ class Plan:
 class EpisodeRunner(ABC):
     """Where the episodes of one call are played at the same time."""
 
-    # The most that are played at the same time.
-    width: int
-
     @abstractmethod
     def start(self, episode: Episode) -> Future[Rollout]:
         """Begin an episode."""
@@ -114,14 +111,14 @@ def outcomes(plan: Plan, runner: EpisodeRunner) -> Generator[Rollout | Failure, 
     """The episodes of a plan as they end.
 
     Each that has ended makes room for one more, and that is begun before the ended one is handed out: so
-    clients play on while a rollout is used, and no more than `width` of them wait to be used.
+    clients play on while a rollout is used, and no more of them wait to be used than there are clients.
     """
     free, unplayed = deque(range(len(plan.clients))), deque(range(plan.num_episodes))
     playing: dict[Future[Rollout], tuple[int, int]] = {}
     ended: SimpleQueue[Future[Rollout]] = SimpleQueue()
 
     def start_more() -> None:
-        while free and unplayed and len(playing) < runner.width:
+        while free and unplayed:
             index, client = unplayed.popleft(), free.popleft()
             future = runner.start(plan.episode(index, client))
             playing[future] = index, client

@@ -134,7 +134,6 @@ class ThreadRunner(EpisodeRunner):
     """The threads of an executor, for the episodes of one call."""
 
     def __init__(self, executor: ParallelEnvironmentExecutor) -> None:
-        self.width = executor.max_workers
         self._executor, self._stop = executor, threading.Event()
 
     def start(self, episode: Episode) -> Future[Rollout]:

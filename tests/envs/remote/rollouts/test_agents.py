@@ -110,7 +110,7 @@ def test_a_batch_acts_for_all_that_wait(mode: str, waits: bool) -> None:
             clients, batch_agent_fn=act_awaited if waits else act, seeds=range(6)
         )
     assert [one.actions for one in rollouts] == [[{"column": seed % 4}] * 4 for seed in range(6)]
-    assert sum(sizes) == 24 and max(sizes) >= 3, "they should act together"
+    assert sum(sizes) == 24 and min(sizes) >= 1 and max(sizes) >= 3, "they should act together"
 
 
 @both_modes
