@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http
 import json
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -73,6 +74,9 @@ class FakeServer:
     seats: int = 1000
     schema: dict[str, Any] = field(default_factory=lambda: SCHEMA)
     port: int = 0
+    tls: ssl.SSLContext | None = None
+    # Seconds between two pings, and for which the answer to one is waited for.
+    ping_s: float | None = 20.0
     # (session, message) in the order of their arrival.
     log: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     headers: list[Headers] = field(default_factory=list)
@@ -92,7 +96,7 @@ class FakeServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     def start(self) -> None:
         self._loop.run(self._start())
@@ -111,7 +115,14 @@ class FakeServer:
     async def _start(self) -> None:
         self._connections: set[ServerConnection] = set()
         self._server: Server = await serve(
-            self._session, "127.0.0.1", self.port, compression=None, process_request=self._page
+            self._session,
+            "127.0.0.1",
+            self.port,
+            compression=None,
+            process_request=self._page,
+            ssl=self.tls,
+            ping_interval=self.ping_s,
+            ping_timeout=self.ping_s,
         )
         self.port = next(iter(self._server.sockets)).getsockname()[1]
 
