@@ -44,8 +44,8 @@ def main() -> int:
         return 0
     for note in command.notes:
         print(note, file=sys.stderr)
-    if command.mode in ("evaluate", "search"):
-        from configs.answers import make_answer
+    if command.mode in ("evaluate", "search", "export"):
+        from configs.evaluating import make_answer
 
         text, exit_code = make_answer(command, _run, failed=FAILED)
         write_text_out(text)

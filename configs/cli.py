@@ -12,6 +12,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
 from configs.compose import Composer, checked, quoted_word
+from configs.exporting import ExportCommand, asks_for_an_export, read_export
 from configs.help import also_changed, help_text, recipes_text
 from configs.hydra_private import flag_parser
 from configs.launch import refuse_folder, run_folder_of
@@ -44,9 +45,9 @@ class CommandLine:
     """What a command line asks for.
 
     With `text`: to show it. With `mode`: to "train" the run of `config` in a folder that `composed` names,
-    to "search" for settings, or to "resume" or "evaluate" the `runs` on disk, of which a resume has one, also
-    where that is typed like a new run, with "resume_if_there". With neither: what Hydra does with `words`, as
-    a sweep.
+    to "search" for settings, to "export" trials, or to "resume" or "evaluate" the `runs` on disk, of which a
+    resume has one, also where that is typed like a new run, with "resume_if_there". With neither: what Hydra
+    does with `words`, as a sweep.
     """
 
     words: tuple[str, ...]
@@ -60,8 +61,9 @@ class CommandLine:
     runs: tuple[RecordedRun, ...] = ()
     # The jobs of a sweep.
     plan: SweepPlan | None = None
-    # What a search will try.
+    # What a search will try, and what an export writes.
     search: SearchCommand | None = None
+    export: ExportCommand | None = None
     # What is worth knowing of the options without being a mistake.
     notes: tuple[str, ...] = ()
 
@@ -81,6 +83,8 @@ def read(words: Sequence[str]) -> CommandLine:
             return CommandLine(tuple(words), text=text)
         if asks_for_a_search(flags.overrides):
             return _search(composer, flags, words)
+        if asks_for_an_export(flags.overrides):
+            return CommandLine(tuple(words), mode="export", export=read_export(composer, words))
         overrides = composer.parse(flags.overrides)
         if flags.help:
             return CommandLine(tuple(words), text=help_text(composer, overrides))

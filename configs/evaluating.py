@@ -1,23 +1,31 @@
-"""evaluate=: measure one run on disk, or several into one table."""
+"""Commands that end with a text; that of evaluate= measures one run on disk, or several into one table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
 
-from configs.runs import RecordedRun
+from configs.cli import CommandLine
+from configs.runs import RecordedRun, Runs
 from policies.evaluation.outcome import Outcome, assess, side_by_side
 from policies.learner import Learner
 from policies.recording.services import record_evaluation
 from utils.processes.imports import imports_from_elsewhere
 
 
-class Runs(Protocol):
-    """Acts with a learner for a run; `SystemExit` where the run could not go on."""
+def make_answer(command: CommandLine, run_with: Runs, *, failed: int) -> tuple[str, int]:
+    """Do what a command line asks for; (what is to be shown, the exit code)."""
+    # Here, since both begin runs as evaluate= does.
+    if command.search is not None:
+        from configs.search.running import run_search
 
-    def __call__(self, act: Any, config: Any, family: Any, run_dir: Path, /, **how: Any) -> float: ...
+        return run_search(command.search, run_with, failed=failed)
+    if command.export is not None:
+        from configs.exporting import run_export
+
+        return run_export(command.export, run_with)
+    return evaluate_runs(command.runs, run_with, failed=failed)
 
 
 def evaluate_runs(runs: Sequence[RecordedRun], run_with: Runs, *, failed: int) -> tuple[str, int]:

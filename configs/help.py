@@ -30,7 +30,8 @@ USAGE = """Retrial trains agents that adapt within a trial: k episodes on one un
   python main.py resume=RUN_DIR                     go on from the last checkpoint, bit for bit
   python main.py evaluate=RUN_DIR                   measure a run by its last checkpoint
   python main.py report=SWEEP_DIR                   compare runs that differ in settings and seeds
-  python main.py search=FOLDER train.replay_ratio=64,256,1024  find better settings (docs/search.md)
+  python main.py export=RUN_DIR export.to=trials.npz       the trials of a run as a dataset (docs/export.md)
+  python main.py search=FOLDER train.replay_ratio=64,256   find better settings (docs/search.md)
   python main.py env=list                           what there is to choose from; also agent=list, ...
   python main.py env=AntDir --help                  this page with the options of another choice
   python main.py --cfg job                          the composed config as YAML (--hydra-help: Hydra's flags)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
@@ -99,6 +100,12 @@ class RecordedRun:
     # Its family, which the check of the config built.
     family: TaskFamily
     run_dir: Path
+
+
+class Runs(Protocol):
+    """Acts with a learner for a run; `SystemExit` where the run could not go on."""
+
+    def __call__(self, act: Any, config: Any, family: Any, run_dir: Path, /, **how: Any) -> float: ...
 
 
 def evaluated(composer: Composer, overrides: Sequence[Override]) -> list[RecordedRun]:

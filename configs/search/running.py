@@ -12,9 +12,8 @@ from typing import Any
 from omegaconf import DictConfig
 
 from configs.compose import checked
-from configs.evaluating import Runs
 from configs.hydra_private import run_composed
-from configs.runs import found_again
+from configs.runs import Runs, found_again
 from configs.search.command import Objective, SearchCommand
 from configs.search.results import conclude, write_tables
 from configs.search.space import words_of

@@ -12,8 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from configs.compose import checked
-from configs.evaluating import Runs
-from configs.runs import RecordedRun, found_again
+from configs.runs import RecordedRun, Runs, found_again
 from policies.learner import Learner
 from policies.run.config import CHECKPOINTS
 from policies.run.context import RunHost

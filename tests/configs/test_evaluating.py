@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from configs.evaluating import evaluate_runs
+from configs import exporting
+from configs.cli import CommandLine
+from configs.evaluating import evaluate_runs, make_answer
 from configs.runs import RecordedRun
+from configs.search import running
 from envs.meta.make_env import make_family
 from policies.learner import Learner
 from policies.run.config import EvaluationConfig
@@ -55,3 +58,11 @@ def test_a_single_run_that_fails_and_a_signal_end_the_command(name: str, code: i
     with pytest.raises(SystemExit) as end:
         evaluate_runs(runs(tmp_path, name), run_with, failed=1)
     assert end.value.code == code
+
+
+def test_each_command_reaches_its_own_maker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "run_search", lambda search, run_with, failed: (search, failed))
+    monkeypatch.setattr(exporting, "run_export", lambda export, run_with: (export, 0))
+    search, export = (cast(Any, name) for name in ("a search", "an export"))
+    assert make_answer(CommandLine((), mode="search", search=search), run_with, failed=7) == ("a search", 7)
+    assert make_answer(CommandLine((), mode="export", export=export), run_with, failed=7) == ("an export", 0)

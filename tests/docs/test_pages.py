@@ -14,6 +14,7 @@ import pytest
 
 from configs import validation
 from configs.cli import read
+from configs.exporting import ExportConfig
 from configs.schema import root, schemas
 from configs.search import command
 from envs.meta import FAMILIES
@@ -29,6 +30,8 @@ NOT_INSTALLED = (
 NOT_INSTALLED += ("experiment=simple_push", "env=PettingZoo")
 # Its scripts need real servers: test_rollouts.py runs them.
 OF_SERVERS = "docs/rollouts.md"
+# Words of commands on what is on the disk already.
+ON_DISK = ("resume=", "evaluate=", "report=", "export=", "experiment=best")
 # Pages that list names of other projects, or old ones.
 FOREIGN = ("docs/published_names.md", "CHANGELOG.md")
 
@@ -62,9 +65,7 @@ def test_the_front_door_reads_the_commands_of_a_page(name: str, monkeypatch: pyt
     monkeypatch.setattr(validation, "check_tensorboard", lambda: None)
     for words in commands(PAGES[name]):
         foreign = any(own in word for word in words for own in OF_EXAMPLES)
-        on_disk = any(
-            word.startswith(("resume=", "evaluate=", "report=", "experiment=best")) for word in words
-        )
+        on_disk = any(word.startswith(ON_DISK) for word in words)
         if foreign or on_disk or "..." in words or set(words) & set(NOT_INSTALLED):
             continue
         # Launchers are others' packages, and so are their options.
@@ -121,6 +122,7 @@ def test_the_options_that_a_page_names_exist(name: str) -> None:
 def option_names() -> set[str]:
     """The full names of the options of every choice."""
     known = names_in(root(), "") | names_in(command.SearchConfig(), "search.")
+    known |= names_in(ExportConfig(), "export.")
     for group, choices in schemas().items():
         for config in choices.values():
             known |= names_in(config, f"{group}.")
