@@ -18,3 +18,13 @@ def test_all_names_are_there_and_neither_torch_nor_pettingzoo_is_imported() -> N
     assert all(callable(getattr(pettingzoo, name)) for name in pettingzoo.__all__)
     said = subprocess.run([sys.executable, "-c", CHECK], capture_output=True, text=True, check=True).stdout
     assert said.strip() == "[]"
+
+
+def test_the_family_brings_no_backend() -> None:
+    check = "import sys, envs.meta; print([name for name in sys.modules if name.startswith('envs.backends')])"
+    said = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True).stdout
+    assert said.strip() == "[]"
+
+
+def test_an_unknown_face_is_no_attribute() -> None:
+    assert not hasattr(pettingzoo, "AsyncVecEnv")
