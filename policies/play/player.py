@@ -61,10 +61,10 @@ def load_agent(
     face = None
     if env is None and "rescale_actions" in record.config["env"]:
         _log.warning(
-            "This agent acts in %s, to which the actions of %s were rescaled: to step that environment "
-            "itself, give it as load_agent(..., env=env).",
-            record.spec.action_space,
+            "The actions of %s were shown to this agent as %s: to step that environment itself, give it as "
+            "load_agent(..., env=env).",
             record.config["env"].get("id", record.spec.name),
+            record.spec.action_space,
         )
     elif env is not None:
         face = Face.of(env, record.layout, rescale=record.config["env"].get("rescale_actions", True))

@@ -189,7 +189,7 @@ def test_an_environment_of_another_library_is_played_in_its_own_spaces(
         expected = evaluate_list(learner.eval_env, actor, learner.eval_tasks, seed=0).returns
         save_agent(learner, tmp_path / "agent.pt")
     load_agent(tmp_path / "agent.pt")
-    assert "the actions of Pendulum-v1 were rescaled" in caplog.text
+    assert "The actions of Pendulum-v1 were shown to this agent as Box(-1.0, 1.0" in caplog.text
 
     env = gymnasium.make("Pendulum-v1", max_episode_steps=20)
     player = load_agent(tmp_path / "agent.pt", env=env)
