@@ -85,13 +85,17 @@ class Session:
     async def reset(self, arguments: Mapping[str, Any] | None = None) -> Answer:
         """Start an episode; opens the session if there is none, and tries again until patience is over."""
         text, pause = request("reset", arguments or {}), PAUSES_S[0]
+        lost = SessionLostError(f"{self._server} gave no answer")
         deadline = time.monotonic() + self.patience.total_s
         while True:
             try:
                 async with asyncio.timeout(max(deadline - time.monotonic(), 0.01)):
                     return await self._exchange(text, read_answer, opens=True)
-            except (SessionLostError, TimeoutError) as error:
-                pause = await self._pause(error, pause, deadline)
+            except SessionLostError as error:
+                lost = error
+            except TimeoutError:
+                pass  # patience was over in the middle of an attempt: the one before it knows why
+            pause = await self._pause(lost, pause, deadline)
 
     async def step(self, action: Mapping[str, Any]) -> Answer:
         """Step the environment once."""
@@ -209,7 +213,7 @@ class Session:
         self._next = asyncio.create_task(connection.recv())
         return answer
 
-    async def _pause(self, error: Exception, pause: float, deadline: float) -> float:
+    async def _pause(self, error: SessionLostError, pause: float, deadline: float) -> float:
         """Wait before the next attempt of a reset, or raise the error; returns the pause after that."""
         if isinstance(error, CapacityError):
             gate_of(self._server, self.limits).measure.refusals += 1
@@ -219,9 +223,7 @@ class Session:
         if time.monotonic() + drawn >= deadline:
             if isinstance(error, CapacityError):
                 raise error
-            raise SessionLostError(
-                f"{error or f'{self._server} gave no answer'} (tried for {self.patience.total_s:g} s)"
-            ) from error
+            raise SessionLostError(f"{error} (tried for {self.patience.total_s:g} s)") from error
         await asyncio.sleep(drawn)
         return min(2 * pause, PAUSES_S[1])
 

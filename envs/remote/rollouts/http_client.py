@@ -96,6 +96,8 @@ class HttpEnvClient:
         if self._home is None:
             self._home = shared_loop()
             self._forgotten = weakref.finalize(self, _abandon, self._home, self._session)
+            # At the end of the program its sockets are closed anyway, and the loop may be gone before.
+            self._forgotten.atexit = False
         return self._home
 
     def _leave(self) -> None:

@@ -264,3 +264,16 @@ def test_an_answer_that_is_too_large_ends_the_session() -> None:
 
     with FakeServer(make=Large) as server:
         play(work())
+
+
+@pytest.mark.parametrize(("first", "why"), [("hang", "gave no answer"), ("cut", "was cut")])
+def test_a_reset_whose_patience_ends_in_an_attempt_says_why_the_one_before_failed(
+    first: str, why: str
+) -> None:
+    async def work() -> None:
+        session = Session(server.url, Patience(message_s=60.0, total_s=0.6))
+        with pytest.raises(SessionLostError, match=rf"127\.0\.0\.1.*{why}.*\(tried for 0\.6 s\)"):
+            await session.reset()
+
+    with FakeServer(lambda session, message, index: first if session == 0 else "hang") as server:
+        play(work())

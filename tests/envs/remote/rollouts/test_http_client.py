@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +18,8 @@ from envs.remote.rollouts import HttpEnvClient
 from envs.remote.service_setup import Limits, Patience
 from tests.envs.remote.fake_server import FakeServer
 from utils.options import OptionError
+
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def test_an_episode_that_blocks_also_where_a_loop_runs() -> None:
@@ -107,3 +112,32 @@ def test_wrong_addresses_and_actions_are_sentences() -> None:
             client.step(3)
         client.reset()
         assert "secret" not in repr(client) and server.headers[0]["Authorization"] == "secret"
+
+
+PROGRAM = """
+from envs.loop_thread import LoopThread
+from envs.remote.rollouts import HttpEnvClient
+
+end = LoopThread.end
+
+def end_at_once(self, last=None):  # the loop is gone before the client is looked at
+    end(self, last)
+    self.thread.join()
+
+LoopThread.end = end_at_once
+client = HttpEnvClient({url!r})
+print(client.reset(seed=7).observation["numbers"])
+"""
+
+
+def test_a_program_that_ends_without_close_says_nothing_of_it() -> None:
+    with FakeServer() as server:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM.format(url=server.url)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "[7, 0.0, 0, 0.0]\n", "")
