@@ -341,3 +341,35 @@ def test_after_the_end_a_step_changes_nothing() -> None:
     last = played.bits(0)
     rows = played.step([0], np.ones((1, 3), np.int64))
     assert rows.truncated[0] and rows.reward[0] == 0.0 and played.bits(0) != last
+
+
+# -- with the packages of others -----------------------------------------------------------------------------
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("mode", ["joint", "ego"])
+def test_turns_and_cycles_are_the_same_where_turns_do_not_interact(mode: str) -> None:
+    pytest.importorskip("mpe2")
+    seat = {"seat": "agent_0"} if mode == "ego" else {}
+    streams = []
+    for api in ("parallel", "aec"):
+        family = make_family("PettingZoo", id="mpe2/simple_push_v3", api=api, mode=mode, **seat)
+        assert isinstance(family, PettingZoo)
+        actions = uniform_actions(np.random.default_rng(1), family.spec.action_space, 30)
+        streams.append(played_rows(family, 3, actions))
+    assert len(streams[0]) == 26 and streams[0][-1]["truncated"]
+    for one, other in zip(*streams, strict=True):
+        assert (one["obs"] == other["obs"]).all() and one["ended"] == other["ended"]
+        assert one["reward"] == pytest.approx(other["reward"], abs=1e-12)
+
+
+@pytest.mark.peers
+def test_a_move_that_the_mask_forbids_is_the_games_to_judge() -> None:
+    pytest.importorskip("pettingzoo")
+    family = make_family("PettingZoo", id="classic/tictactoe-v3", mode="ego")
+    played = Played(family, 1)
+    played.reset([0], [[0.0]], [0])
+    rows = played.step([0], np.array([4]))
+    assert not rows.ended[0]
+    rows = played.step([0], np.array([4]))
+    assert rows.terminated[0] and rows.reward[0] == -1
