@@ -74,8 +74,8 @@ def load_run(
 def run_folders(given: str) -> list[Path]:
     """The folders that `evaluate=` names: a run, several with commas between them, or all runs of a sweep.
 
-    In `multirun/AntDir/0,1,2` what follows a comma stands beside what was before it. For an agent's file a
-    folder is made.
+    In `multirun/AntDir/0,1,2` what follows a comma stands beside what was before it; brackets around them, as
+    `report=` has, change nothing. For an agent's file a folder is made.
     """
     folder = Path(given).expanduser()
     if (folder / RECORD).is_file():
@@ -84,6 +84,8 @@ def run_folders(given: str) -> list[Path]:
         jobs = [record.parent for record in folder.glob(f"*/{RECORD}")]
         # Jobs are numbered: 10 comes after 9.
         return sorted(jobs, key=lambda job: (len(job.name), job.name)) or [folder]
+    if given.startswith("[") and given.endswith("]"):
+        given = given[1:-1]
     first, *others = (Path(part.strip()).expanduser() for part in given.split(","))
     beside = [other if len(other.parts) > 1 else first.parent / other for other in others]
     named = list(dict.fromkeys([first, *beside]))

@@ -171,6 +171,7 @@ def test_runs_to_evaluate_are_named_one_by_one_or_as_a_sweep(
     for given, names in {
         "run": ["run"],
         "sweep/0,10": ["sweep/0", "sweep/10"],
+        "[sweep/0, sweep/10]": ["sweep/0", "sweep/10"],
         "sweep/2,sweep/2,run/": ["sweep/2", "sweep/run"],
         "sweep": ["sweep/0", "sweep/2", "sweep/10"],
     }.items():
