@@ -32,7 +32,7 @@ def belongings() -> Belongings:
     for child in psutil.Process().children(recursive=True):
         try:
             if child.pid not in helpers:
-                children.add(f"{child.pid} {child.status()} {' '.join(child.cmdline())[:200]}")
+                children.add(_named(child))
         except psutil.NoSuchProcess:
             continue
     return {
@@ -41,6 +41,15 @@ def belongings() -> Belongings:
         "children": children,
         "shared memory": set(os.listdir(SHARED)) if SHARED.exists() else set(),
     }
+
+
+def _named(child: psutil.Process) -> str:
+    """A process by its number and command; one that has ended and was not waited for is another thing.
+
+    Whether it sleeps or runs just now is not part of it: a server does either.
+    """
+    ended = " (zombie)" if child.status() == psutil.STATUS_ZOMBIE else ""
+    return f"{child.pid}{ended} {' '.join(child.cmdline())[:200]}"
 
 
 def left_over(before: Belongings) -> Belongings:
