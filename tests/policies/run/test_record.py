@@ -165,6 +165,10 @@ with Learner(config, Path({str(tmp_path)!r})) as learner:
     assert found["summary"]["learning_rate"] == 3e-4 and found["summary"]["replay/rows"] > 0
     assert found["summary"]["adaptation"]["_type"] == "image-file"
     assert found["summary"]["film_1"]["_type"] == "video-file"
+    command.remove("--summary")
+    records = [json.loads(line) for line in subprocess.check_output(command, text=True).splitlines()]
+    (artifact,) = (record["artifact"] for record in records if record["type"] == "artifact")
+    assert artifact["type"] == "model"
     assert found["config"]["env"]["family"] == "PointRobot" and "torch" in found["config"]["versions"]
 
 
