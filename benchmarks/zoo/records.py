@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -70,13 +71,13 @@ def store(job: Recording, recorded: Recorded, folder: Path = RESULTS) -> None:
     write(file_of(job.entry, folder), {label: asdict(one) for label, one in runs.items()})
 
 
-def is_current(job: Recording, runs: dict[str, Recorded]) -> bool:
+def is_current(job: Recording, runs: Mapping[str, Recorded]) -> bool:
     """Whether the run is recorded, with the settings that its command has today."""
     found = runs.get(job.label)
     return found is not None and found.digest == digest(job.words)
 
 
-def expected_minutes(job: Recording, runs: dict[str, Recorded]) -> float:
+def expected_minutes(job: Recording, runs: Mapping[str, Recorded]) -> float:
     """What the run will take of a core: as before, or what the entry says."""
     found = runs.get(job.label)
     return job.entry.minutes if found is None else found.minutes
