@@ -72,7 +72,7 @@ ENTRIES = (
     Entry("HopperRandParams", ("env=HopperRandParams",), 45),
     Entry("BodyParams", ("env=BodyParams",), 45),
     Entry("DarkKeyDoor", ("env=DarkKeyDoor",), 8),
-    Entry("DelayedCatch", ("experiment=delayed_catch",), 5),
+    Entry("DelayedCatch", ("env=DelayedCatch",), 2),
     Entry("GridNavi", ("env=GridNavi",), 6, seeds=THREE),
     Entry("KeyToDoor", ("env=KeyToDoor",), 10),
     Entry("MetaFrozenLake", ("env=MetaFrozenLake",), 8),
