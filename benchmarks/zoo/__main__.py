@@ -31,6 +31,8 @@ from benchmarks.zoo.records import (
     load_entry,
     store,
 )
+from policies.run.config import RECORD, read_record
+from policies.run.forecast import learned_digest
 from utils.options import nearest
 
 FOLDER = Path("outputs/zoo")
@@ -63,7 +65,8 @@ def record(job: Recording, console: Console) -> Recorded:
     begun, settings = commit(), digest(job.words)
     name = f"{job.entry.name}{'_Markov' * job.is_control}"
     run, folder = play_recipe(name, Recipe(job.words), job.seed, console, FOLDER)
-    return Recorded(run, settings, begun, levels_of_run(folder))
+    learned = learned_digest(read_record(folder / RECORD))
+    return Recorded(run, settings, begun, learned, levels_of_run(folder))
 
 
 def _parsed() -> argparse.Namespace:

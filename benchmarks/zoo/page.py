@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.learn import ROOT
 from benchmarks.parts.curves import COLOURS, INK, QUIET
 from benchmarks.zoo.entries import ENTRIES, LEFT_OUT, Entry, Recording, jobs_of
-from benchmarks.zoo.records import Recorded, is_current, load_entry
+from benchmarks.zoo.records import Recorded, is_current, load_entry, store_minutes
 from utils.statistics import iqm_interval
 
 PAGE = ROOT / "docs" / "zoo.md"
@@ -142,4 +142,5 @@ def write_page() -> None:
     for entry in ENTRIES:
         if runs := load_entry(entry):
             draw_entry(entry, runs)
+    store_minutes(ENTRIES)
     PAGE.write_text(zoo_page(), encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -18,6 +18,7 @@ from envs.meta.make_env import make_family
 from policies.evaluation.levels import REFERENCES
 from policies.evaluation.table import POLICIES
 from policies.run.config import RECORD, read_record
+from policies.run.forecast import MINUTES
 from utils.disk.own_files import read_object
 
 RESULTS = ROOT / "benchmarks" / "results" / "zoo"
@@ -32,6 +33,8 @@ class Recorded:
     # Of the settings that it was recorded with.
     digest: str
     commit: str
+    # By which a run with the same settings finds what this one took.
+    learned: str
     # What random actions and the oracle return in an episode, as far as it is known.
     levels: dict[str, float]
 
@@ -62,7 +65,7 @@ def load_entry(entry: Entry, folder: Path = RESULTS) -> dict[str, Recorded]:
 def _recorded(found: dict[str, Any]) -> Recorded:
     fields: dict[str, Any] = dict(found["run"])
     fields["curve"] = [Point(**point) for point in fields["curve"]]
-    return Recorded(Run(**fields), found["digest"], found["commit"], found["levels"])
+    return Recorded(Run(**fields), found["digest"], found["commit"], found["learned"], found["levels"])
 
 
 def store(job: Recording, recorded: Recorded, folder: Path = RESULTS) -> None:
@@ -81,6 +84,15 @@ def expected_minutes(job: Recording, runs: Mapping[str, Recorded]) -> float:
     """What the run will take of a core: as before, or what the entry says."""
     found = runs.get(job.label)
     return job.entry.minutes if found is None else found.minutes
+
+
+def store_minutes(entries: Iterable[Entry], folder: Path = RESULTS) -> None:
+    """Keep what runs of the same settings took on average, which a run of today tells at its start."""
+    minutes: dict[str, list[float]] = {}
+    for entry in entries:
+        for one in load_entry(entry, folder).values():
+            minutes.setdefault(one.learned, []).append(one.minutes)
+    write(folder / MINUTES.name, {key: round(fmean(minutes[key]), 1) for key in sorted(minutes)})
 
 
 def levels_of_run(run_dir: Path) -> dict[str, float]:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from math import ceil
+from pathlib import Path
+from typing import Any
 
 from policies.algorithms import ALGORITHMS
-from policies.run.config import Config
+from policies.run.config import Config, plain, remove_permissions
 from policies.run.progress import Counters, Stage
 from policies.run.sizes import RunSizes, needs_of, pool_trials
+from utils.disk.manifest import digest_of
+from utils.disk.own_files import read_object
 
 # Fewer gradient steps than this teach hardly anything.
 FEW_GRADIENT_STEPS = 1000
 # The part of a run by which its last wave may pass it before that is worth a word.
 MUCH_BEYOND = 0.1
+# The parts of a config that decide what is learned; the others say where and how it runs.
+LEARNED = ("env", "agent", "memory", "algorithm", "train", "curriculum", "num_slots")
+# What the runs of the zoo took of one core, in minutes, by the digest of what they learned.
+MINUTES = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "zoo" / "minutes.json"
+MOST_BYTES = 1_000_000
 
 
 def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) -> Iterator[str]:
@@ -64,6 +74,20 @@ def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) 
             f"Note: algorithm.minibatches={passes.asked} makes {passes.steps} here, for there are no more "
             "columns of rows to mix: set algorithm.window, or use more slots."
         )
+
+
+def learned_digest(settings: Mapping[str, Any]) -> str:
+    """The hash of all settings that decide what a run learns, given as the types of YAML."""
+    learned = {name: settings[name] for name in LEARNED}
+    learned["env"] = dict(learned["env"])
+    remove_permissions(learned)
+    return digest_of(learned)[:16]
+
+
+def recorded_minutes(config: Config) -> float | None:
+    """What a run with these settings took of one core when the project recorded it; None if it never did."""
+    minutes = read_object(MINUTES, MOST_BYTES).get(learned_digest(plain(asdict(config))))
+    return float(minutes) if isinstance(minutes, int | float) else None
 
 
 def _env_steps_of_a_wave(sizes: RunSizes, longest: int) -> int:

@@ -24,7 +24,7 @@ from policies.evaluation.table import Levels, curves_of, evaluation_table
 from policies.recording.services import Services
 from policies.run.config import TASKS, Config, plain, save
 from policies.run.context import RunContext, RunEnvironments, RunHost
-from policies.run.forecast import forecast
+from policies.run.forecast import forecast, recorded_minutes
 from policies.run.progress import RunProgress
 from policies.run.sizes import fitted_memory
 from utils.console import Console, Progress, roughly
@@ -315,9 +315,15 @@ def headline(context: RunContext, environments: RunEnvironments) -> str:
     """The first line of a run."""
     config, env = context.config, environments.training
     where = f"run {context.run_dir}" if context.run_dir else "nothing is written"
+    minutes = recorded_minutes(config)
+    time = "how long that takes is measured, and said below"
+    if minutes is not None:
+        time = (
+            f"which took {minutes:.1f} minutes of a core when it was recorded; here it is measured, see below"
+        )
     return (
         f"{config.env.family}, {config.agent.arch.name} agent: learns by {config.algorithm.name} until "
-        f"{config.train.n_env_steps_total:,} env steps (how long that takes is measured, and said below), "
+        f"{config.train.n_env_steps_total:,} env steps ({time}), "
         f"{env.num_envs} slots, {env.description}, device {context.device}, {where}"
     )
 

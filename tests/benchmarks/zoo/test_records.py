@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from benchmarks.parts.curves import Point
 from benchmarks.zoo import __main__ as command
 from benchmarks.zoo import page as pages
 from benchmarks.zoo.entries import Entry, Recording, digest, jobs_of
-from benchmarks.zoo.records import Recorded, expected_minutes, is_current, load_entry, store
+from benchmarks.zoo.records import Recorded, expected_minutes, is_current, load_entry, store, store_minutes
+from policies.run.forecast import MINUTES
 
 GAME = Entry("RepeatedGame", ("env=RepeatedGame",), 2.0)
 
@@ -24,7 +26,7 @@ def recorded(job: Recording, *returns: float) -> Recorded:
     run = learn.Run(
         job.entry.name, job.seed, [], [], None, points, "env steps", 3.0, 200, 2, 100.0, 1.0, {}, 0.0, ""
     )
-    return Recorded(run, digest(job.words), "abc1234", {"random": -15.0})
+    return Recorded(run, digest(job.words), "abc1234", f"{job.words}", {"random": -15.0})
 
 
 def test_runs_are_kept_one_by_one_and_are_stale_when_settings_change(tmp_path: Path) -> None:
@@ -87,6 +89,17 @@ def test_the_cheapest_is_recorded_first_and_a_run_is_recorded_whole(
     found = command.record(jobs_of(short)[0], Console(quiet=True))
     assert found.last.env_steps >= 3000 and len(found.last.returns) == 2
     assert set(found.levels) == {"oracle", "random"} and found.digest == digest(short.words)
+
+
+def test_runs_of_the_same_settings_tell_their_mean_time(tmp_path: Path) -> None:
+    entry = replace(GAME, seeds=(0, 1), control=False)
+    first, second = jobs_of(entry)
+    slow = recorded(second, -12.5, -9.5)
+    slow.run.curve[-1] = replace(slow.last, processor_s=150.0)
+    store(first, recorded(first, -12.5, -9.5), tmp_path)
+    store(second, slow, tmp_path)
+    store_minutes([entry], tmp_path)
+    assert json.loads((tmp_path / MINUTES.name).read_text()) == {f"{first.words}": 2.0}
 
 
 def test_the_page_in_the_docs_is_that_of_the_records() -> None:

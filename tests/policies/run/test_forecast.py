@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,9 @@ from configs.schema import FOLDER
 from envs.meta.make_env import make_family
 from policies.agents.actions import actions_of
 from policies.algorithms import ALGORITHMS
-from policies.run.forecast import forecast
+from policies.run import forecast as forecasts
+from policies.run.config import RECORD, read_record, save
+from policies.run.forecast import forecast, learned_digest, recorded_minutes
 from policies.run.progress import Counters, Stage
 from policies.run.sizes import RunSizes, check_family
 from utils.options import OptionError
@@ -115,3 +119,18 @@ def test_no_environment_is_given_too_few_gradient_steps_by_any_algorithm(env: st
     for name in [name for name, algorithm in ALGORITHMS.items() if kind in algorithm.serves]:
         said = lines(f"env={env} algorithm={name}")
         assert not [line for line in said if line.startswith("Warning")], name
+
+
+def test_what_was_recorded_with_the_same_settings_is_known_whatever_the_seed_and_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load(["env=RepeatedGame"])
+    save(config, tmp_path)
+    digest = learned_digest(read_record(tmp_path / RECORD))
+    (tmp_path / "minutes.json").write_text(json.dumps({digest: 1.5}))
+    monkeypatch.setattr(forecasts, "MINUTES", tmp_path / "minutes.json")
+    assert recorded_minutes(config) == 1.5
+    assert recorded_minutes(load(["env=RepeatedGame", "seed=7", "num_parallel_workers=2"])) == 1.5
+    assert recorded_minutes(load(["env=RepeatedGame", "train.n_env_steps_total=1000"])) is None
+    monkeypatch.setattr(forecasts, "MINUTES", tmp_path / "nothing.json")
+    assert recorded_minutes(config) is None

@@ -41,6 +41,15 @@ def test_the_first_line_says_what_will_happen_with_which_slots_workers_and_devic
         assert part in line
 
 
+def test_the_first_line_says_what_a_recorded_run_of_the_same_settings_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("policies.run.record.recorded_minutes", lambda _: 1.52)
+    with Learner(tiny_config(), tmp_path) as learner:
+        line = headline(learner.context, learner.environments)
+    assert "until 240 env steps (which took 1.5 minutes of a core when it was recorded; " in line
+
+
 def test_settings_are_plain_data() -> None:
     settings = plain(tiny_config())
     assert json.loads(json.dumps(settings)) == settings
