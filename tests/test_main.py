@@ -25,13 +25,15 @@ sys.path.insert(0, {str(ROOT)!r})
 import policies.learner
 from policies.evaluation import outcome
 from policies.evaluation.table import Levels
+from policies.recording import services
 from policies.run.config import save
 from policies.run.progress import Counters
 from policies.run.nan_guard import ExplodedError
 from utils.checkpoint import CheckpointError, CheckpointStore
 
 class Learner:
-    stop_signal = None
+    stop_signal = context = None
+    counters = Counters(env_steps=40)
     def __init__(self, config, run_dir=None, *, learns=True, family=None, host=None):
         assert family.config.family == config.env.family
         self.config, self.run_dir, self.learns, self.family = config, run_dir, learns, family
@@ -70,6 +72,7 @@ def assess(learner):
     }}, Levels())
 
 policies.learner.Learner, outcome.assess = Learner, assess
+services.record_evaluation = lambda *_: None
 import main
 sys.exit(main.main())
 """

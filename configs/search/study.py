@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from configs.search.space import Choice, Range, Space, Value
+from utils.disk.own_files import replace_file
 from utils.options import OptionError
 from utils.run_lock import RunLock, RunLockError
 
@@ -217,8 +218,7 @@ def _mend(journal: Path) -> None:
     """Cut off the line that a process was writing when it was killed: Optuna would append to it."""
     if not journal.is_file():
         return
-    with journal.open("rb+") as file:
-        content = file.read()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            file.truncate(whole)
+    content = journal.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        replace_file(journal, content[:whole])

@@ -344,5 +344,6 @@ def test_every_test_of_faults_is_in_the_list(file: str) -> None:
         "test_what_is_dropped_may_be_started_again",
         "test_every_fault_at_every_place_on_every_backend_under_every_policy",
         "test_a_second_fault_at_once_is_lived_through",
+        "test_the_error_of_faults_that_say_a_lot_can_be_read",
     }
     assert named_in(file) - named <= beside
