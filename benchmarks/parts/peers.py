@@ -205,6 +205,8 @@ def _as_gymnasium(table: Table, workers: int) -> Peer:
 
 
 def _as_sb3(table: Table, workers: int) -> Peer:
+    # A package that is missing is named as in the rows of other peers.
+    importlib.import_module("stable_baselines3")
     return Sb3Peer(as_sb3_vec_env(_manager(table, workers), seed=0))
 
 

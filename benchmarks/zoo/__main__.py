@@ -27,6 +27,7 @@ from benchmarks.zoo.records import (
     commit,
     expected_minutes,
     is_current,
+    keep_agent,
     levels_of_run,
     load_entry,
     store,
@@ -65,6 +66,7 @@ def record(job: Recording, console: Console) -> Recorded:
     begun, settings = commit(), digest(job.words)
     name = f"{job.entry.name}{'_Markov' * job.is_control}"
     run, folder = play_recipe(name, Recipe(job.words), job.seed, console, FOLDER)
+    keep_agent(job, folder)
     learned = learned_digest(read_record(folder / RECORD))
     return Recorded(run, settings, begun, learned, levels_of_run(folder))
 

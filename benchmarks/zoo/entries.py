@@ -91,6 +91,23 @@ ENTRIES = (
     Entry("OpenEnv", ("experiment=connect4",), 60, seeds=THREE, needs="openenv"),
 )
 
+# Whose agent of the first seed comes with the project, for `evaluate=zoo/NAME`.
+KEPT = (
+    "PointRobot",
+    "Wind",
+    "GridNavi",
+    "DarkKeyDoor",
+    "KeyToDoor",
+    "DelayedCatch",
+    "PassiveVisualMatch",
+    "TMazePassive",
+    "MetaFrozenLake",
+    "RepeatedGame",
+    "GridWorldMultiAgent",
+    "CyberDefence",
+    "HalfCheetahVel",
+)
+
 # Families without an entry, and why.
 LEFT_OUT = {
     "CybORG": "needs the original simulator, which no package index has; CyberDefence plays the same game",

@@ -13,16 +13,19 @@ from typing import Any
 from benchmarks.learn import ROOT, Run
 from benchmarks.parts.curves import Point
 from benchmarks.parts.machine import write
-from benchmarks.zoo.entries import Entry, Recording, digest
+from benchmarks.zoo.entries import KEPT, Entry, Recording, digest
 from envs.meta.make_env import make_family
 from policies.evaluation.levels import REFERENCES
 from policies.evaluation.table import POLICIES
+from policies.play import load_agent
 from policies.run.config import RECORD, read_record
 from policies.run.forecast import MINUTES
 from utils.disk.own_files import read_object
 
 RESULTS = ROOT / "benchmarks" / "results" / "zoo"
 MOST_BYTES = 10_000_000
+# An agent that is larger does not come with the project.
+MOST_AGENT_BYTES = 1_000_000
 
 
 @dataclass
@@ -74,6 +77,22 @@ def store(job: Recording, recorded: Recorded, folder: Path = RESULTS) -> None:
     write(file_of(job.entry, folder), {label: asdict(one) for label, one in runs.items()})
 
 
+def agent_of(entry: Entry, folder: Path = RESULTS) -> Path:
+    """Where the agent of an entry is kept, if it comes with the project."""
+    return folder / f"{entry.name}.pt"
+
+
+def keep_agent(job: Recording, run_dir: Path, folder: Path = RESULTS) -> None:
+    """Keep the agent of a run beside its record, if it is one that comes with the project."""
+    if job.is_control or job.seed != job.entry.seeds[0] or job.entry.name not in KEPT:
+        return
+    file = agent_of(job.entry, folder)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    load_agent(run_dir).record.save(file)
+    if file.stat().st_size > MOST_AGENT_BYTES:
+        file.unlink()
+
+
 def is_current(job: Recording, runs: Mapping[str, Recorded]) -> bool:
     """Whether the run is recorded, with the settings that its command has today."""
     found = runs.get(job.label)
@@ -111,9 +130,21 @@ def levels_of_run(run_dir: Path) -> dict[str, float]:
     return {policy: fmean(measured[-1][policy]) for policy in POLICIES if measured and policy in measured[-1]}
 
 
-def commit() -> str:
-    """The commit of the checkout; with a plus where files differ from it."""
-    found = subprocess.run(
-        ["git", "describe", "--always", "--dirty=+", "--abbrev=7"], cwd=ROOT, capture_output=True, text=True
-    )
-    return found.stdout.strip() or "unknown"
+# Recording itself writes there, which changes nothing of what the next run plays.
+WRITTEN = ("benchmarks/results", "docs")
+
+
+def commit(root: Path = ROOT) -> str:
+    """The commit of the checkout; with a plus where code or settings differ from it."""
+    changed = [
+        "status",
+        "--porcelain",
+        "--untracked-files=no",
+        "--",
+        *(f":(exclude){name}" for name in WRITTEN),
+    ]
+    return (_git(root, "rev-parse", "--short=7", "HEAD") or "unknown") + "+" * bool(_git(root, *changed))
+
+
+def _git(root: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True).stdout.strip()

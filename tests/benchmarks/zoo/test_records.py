@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,19 @@ from benchmarks import learn
 from benchmarks.parts.curves import Point
 from benchmarks.zoo import __main__ as command
 from benchmarks.zoo import page as pages
-from benchmarks.zoo.entries import Entry, Recording, digest, jobs_of
-from benchmarks.zoo.records import Recorded, expected_minutes, is_current, load_entry, store, store_minutes
+from benchmarks.zoo import records
+from benchmarks.zoo.entries import ENTRIES, Entry, Recording, digest, jobs_of
+from benchmarks.zoo.records import (
+    Recorded,
+    agent_of,
+    commit,
+    expected_minutes,
+    is_current,
+    load_entry,
+    store,
+    store_minutes,
+)
+from policies.play.record import AgentRecord
 from policies.run.forecast import MINUTES
 
 GAME = Entry("RepeatedGame", ("env=RepeatedGame",), 2.0)
@@ -86,7 +98,17 @@ def test_the_cheapest_is_recorded_first_and_a_run_is_recorded_whole(
     monkeypatch.setattr(command, "load_entry", lambda _: {})
     short = Entry("Short", ("env=RepeatedGame", "train.n_env_steps_total=3000", "evaluation.every=1000"), 1.0)
     assert [job.entry.name for job in command.left_to_record([GAME, short])][:2] == ["Short", "Short"]
+    monkeypatch.setattr(records, "KEPT", ("Short",))
+    kept = tmp_path / "kept"
+    monkeypatch.setattr(command, "keep_agent", lambda job, run: records.keep_agent(job, run, kept))
     found = command.record(jobs_of(short)[0], Console(quiet=True))
+    agent = AgentRecord.load(kept / "Short.pt")
+    assert agent.env_steps == found.last.env_steps
+    control, other = jobs_of(short)[-1], replace(jobs_of(short)[0], entry=replace(short, name="Other"))
+    assert control.is_control
+    for job in (control, other):
+        records.keep_agent(job, Path("nowhere"), tmp_path / "more")
+    assert not (tmp_path / "more").exists()
     assert found.last.env_steps >= 3000 and len(found.last.returns) == 2
     assert set(found.levels) == {"oracle", "random"} and found.digest == digest(short.words)
 
@@ -105,3 +127,28 @@ def test_runs_of_the_same_settings_tell_their_mean_time(tmp_path: Path) -> None:
 def test_the_page_in_the_docs_is_that_of_the_records() -> None:
     """If this fails, settings of recorded runs have changed: `python -m benchmarks.zoo --show` names them."""
     assert pages.PAGE.read_text(encoding="utf-8") == pages.zoo_page()
+
+
+def test_a_commit_is_marked_as_changed_by_code_and_not_by_records(tmp_path: Path) -> None:
+    files = {name: tmp_path / name for name in ("main.py", "benchmarks/results/zoo.json", "docs/zoo.md")}
+    for file in files.values():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("before")
+    author = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], [*author, "commit", "-q", "-m", "first"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    clean = commit(tmp_path)
+    assert len(clean) == 7
+    files["benchmarks/results/zoo.json"].write_text("a record")
+    files["docs/zoo.md"].write_text("a page")
+    assert commit(tmp_path) == clean
+    files["main.py"].write_text("other code")
+    assert commit(tmp_path) == clean + "+"
+
+
+def test_the_agents_of_the_project_are_small_and_can_be_evaluated_by_name() -> None:
+    kept = [entry for entry in ENTRIES if agent_of(entry).exists()]
+    assert {entry.name for entry in kept} <= set(records.KEPT) <= {entry.name for entry in ENTRIES}
+    for entry in kept:
+        assert agent_of(entry).stat().st_size <= records.MOST_AGENT_BYTES
+        assert AgentRecord.load(agent_of(entry)).env_steps > 0
