@@ -7,7 +7,8 @@
 The rows of a case take turns in one run. The trainer's CPU is that of its own process for a wave: writing the
 weights, waiting, reading rows and storing them. The last table has actors that answer at once with a wave of
 AntDir that was played before, so what is left is the trainer alone: where K times the rows of an actor cost
-it as long as the actors play, more of them gain nothing.
+it as long as the actors play, more of them gain nothing. Before each case and at the end it waits for three
+seconds, to see how many cores other programs take.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import argparse
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from time import perf_counter, process_time
+from time import perf_counter, process_time, sleep
 from typing import Any
 
+from benchmarks.parts.learning.processor import Busy
 from benchmarks.parts.machine import facts, write
 from benchmarks.parts.targets import Target, targets_text
 from envs.backends.base import BackendConfig
@@ -175,6 +177,15 @@ def targets_of(cases: dict[str, Any]) -> list[Target]:
     ]
 
 
+def others() -> float:
+    """How many cores other programs take while this one waits."""
+    busy = Busy()
+    sleep(3.0)
+    found = busy.others()
+    print(f"\nother programs take {found:.2f} cores", flush=True)
+    return found
+
+
 def main() -> None:
     """Measure, print, save."""
     parser = argparse.ArgumentParser(
@@ -188,13 +199,16 @@ def main() -> None:
     options = parser.parse_args()
     print(facts()["text"], flush=True)
     cases: dict[str, Any] = {}
+    busy: list[float] = []
     for case in options.case:
+        busy.append(others())
         cases[case] = measure_case(case, options.ray, options.seconds, options.repeats)
         print(f"\n{case}{'env-steps/s':>42}{'trainer, CPU ms a wave':>26}")
         for name, row in cases[case].items():
             print(
                 f"{name:34}{row['env_steps_per_s']:11,.0f}{row['trainer_cpu_ms_per_wave']:26.1f}", flush=True
             )
+    busy.append(others())
     trainer = simulated(20)
     print("\nThe trainer with actors that answer at once (AntDir, H = 50)")
     for name, value in trainer.items():
@@ -204,7 +218,8 @@ def main() -> None:
     output = options.output or (RESULTS if options.case == list(CASES) else None)
     if output is not None:
         reached = [target.as_json() for target in targets]
-        write(output, {"machine": facts(), "targets": reached, "cases": cases, "trainer": trainer})
+        found = {"targets": reached, "cases": cases, "trainer": trainer, "others": busy}
+        write(output, {"machine": facts()} | found)
 
 
 if __name__ == "__main__":

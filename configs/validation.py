@@ -21,6 +21,7 @@ from envs.meta import FAMILIES
 from envs.parallel_env_manager import check_settings
 from policies.agents.base import Arch
 from policies.algorithms import ALGORITHMS
+from policies.collection.remote.ray_cluster import check_ray
 from policies.curriculum import CURRICULA
 from policies.memory import MEMORIES
 from policies.run.config import Config, DeviceName, LoggerName, Overlap
@@ -35,6 +36,8 @@ def check(config: Config, *, learns: bool = True) -> TaskFamily:
     """Refuse a config that cannot run, before anything is created; returns the family built for the check."""
     for problem in problems(config):
         raise OptionError(problem)
+    if learns and config.collector.name == "ray":  # who only evaluates has no actors
+        check_ray()
     return check_family(config, learns=learns)
 
 

@@ -19,20 +19,24 @@ class PoolHere(ActorPool):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.orders: list[WaveOrder] = []
-        self._playing: list[CollectingActor] = []
+        self.playing: list[CollectingActor] = []
+
+    def start(self) -> None:
+        """Make the actors, as the first wave does."""
+        while len(self.playing) < self.actors:
+            self.playing.append(CollectingActor(self.config, self.actors))
 
     def play(self, orders: Sequence[WaveOrder], stops: Callable[[], bool]) -> list[PlayedWave]:
         self.orders += orders
-        while len(self._playing) < self.actors:
-            self._playing.append(CollectingActor(self.config, self.actors))
+        self.start()
         if stops():
             raise WaveInterrupted
-        return [actor.play(order) for actor, order in zip(self._playing, orders, strict=False)]
+        return [actor.play(order) for actor, order in zip(self.playing, orders, strict=False)]
 
     def close(self) -> None:
-        for actor in self._playing:
+        for actor in self.playing:
             actor.close()
-        self._playing.clear()
+        self.playing.clear()
 
 
 def config_with_actors(

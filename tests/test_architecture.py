@@ -372,16 +372,16 @@ def test_a_worker_that_imports_the_environments_does_not_get_torch() -> None:
 
 
 def test_requirements_are_exact_and_name_no_place() -> None:
-    for name in ("requirements.txt", "requirements-dev.txt", "requirements-partners.txt"):
+    for part in ("", "-dev", "-partners", "-ray", "-rllib"):
         lines = [
             line
-            for line in (ROOT / name).read_text(encoding="utf-8").splitlines()
+            for line in (ROOT / f"requirements{part}.txt").read_text(encoding="utf-8").splitlines()
             if line and not line.startswith("#")
         ]
         assert not [
             line
             for line in lines
-            if not re.fullmatch(r"-r requirements(-dev)?\.txt|[A-Za-z0-9_.-]+==[A-Za-z0-9.]+", line)
+            if not re.fullmatch(r"-r requirements(-dev|-ray)?\.txt|[A-Za-z0-9_.-]+==[A-Za-z0-9.]+", line)
         ]
 
 

@@ -37,7 +37,7 @@ def servers_that_run(addresses: dict[str, str]) -> None:
 
 
 def scripts() -> list[Any]:
-    """Each Python block with its section; RLlib is shown alone."""
+    """Each Python block with its section; test_rllib.py runs that of RLlib."""
     sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)
     titled = [(text.partition("\n")[0], blocks(text, "python")) for text in sections]
     return [pytest.param(block, id=title) for title, found in titled for block in found if title != "RLlib"]

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from envs.backends.base import BackendConfig, OnFault
+from envs.base import Shard
+from envs.parallel_env_manager import WorkerError
 from policies.collection import remote
+from policies.collection.remote.actor import CollectingActor
 from policies.collection.remote.collector import RemoteCollector
 from policies.collection.wave import WaveInterrupted
 from policies.learner import Learner
@@ -94,3 +98,46 @@ def test_a_pool_of_fewer_trials_than_actors_is_played_by_some_of_them() -> None:
         assert [order.most for order in pool_of(learner).orders] == [1, 1, 1]
         assert np.isfinite(learner.collect_wave(6).returns).all()
         assert [order.most for order in pool_of(learner).orders[3:]] == [2, 2, 1, 1]
+
+
+@pytest.mark.parametrize("algorithm", ["SAC", "PPO"])
+def test_an_actor_whose_trials_are_all_given_up_leaves_those_of_the_other(algorithm: str) -> None:
+    backend = BackendConfig(name="serial", on_fault=OnFault.drop, fault_budget=1000)
+    with Learner(config_with_actors(algorithm, backend=backend)) as learner:
+        pool = pool_of(learner)
+        pool.start()
+        break_environments_of(pool.playing[1])
+
+        # 1. The rows are those that the other one has played, and the numbers those of all trials.
+        result = learner.collect_wave(4, random=True)
+        assert result.dropped.tolist() == [False, False, True, True]
+        assert np.isfinite(result.returns[:2]).all() and np.isnan(result.returns[2:]).all()
+        assert (learner.buffer.num_added, learner.buffer.num_trials) == (4, 2)
+
+        # 2. The run learns from them.
+        sizes = learner.context.sizes
+        result = learner.collect_wave(sizes.wave_trials, sizes.wave_env_steps)
+        assert result.dropped.any() and not result.dropped.all()
+        whole = np.flatnonzero(~result.dropped)
+        assert whole.tolist() == list(range(len(whole))), "the first actor's"
+        assert np.isfinite(list(learner.update().values())).all()
+
+        # 3. With none left there is nothing to learn from.
+        break_environments_of(pool.playing[0])
+        with pytest.raises(WorkerError, match="All 4 trials of a collection were given up"):
+            learner.collect_wave(4, random=True)
+
+
+def break_environments_of(actor: CollectingActor) -> None:
+    """From now on every step of this actor's environments fails."""
+    family = actor._context.family
+    make = family.make_shard
+
+    def broken(num_slots: int, threads: int = 1) -> Shard:
+        shard = make(num_slots, threads)
+        shard.step = lambda slots, actions: 1 / 0  # pyright: ignore[reportAttributeAccessIssue]
+        return shard
+
+    family.make_shard = broken  # pyright: ignore[reportAttributeAccessIssue]
+    actor.close()
+    vars(actor._environments).pop("train_env", None)  # they are made anew
