@@ -2,6 +2,7 @@
 
     python -m benchmarks.collectors              everything, and benchmarks/results/collectors.json
     python -m benchmarks.collectors --case ant --seconds 10
+    python -m benchmarks.collectors --trainer    the last table alone, which is CPU and no time of day
     python -m benchmarks.collectors --ray        and on Ray, where requirements-ray.txt is installed
 
 The rows of a case take turns in one run. The trainer's CPU is that of its own process for a wave: writing the
@@ -141,6 +142,7 @@ def simulated(repeats: int) -> dict[str, Any]:
         actor.close()
         rows: dict[str, Any] = {
             "actor_cpu_ms_per_wave": 1e3 * played,
+            "env_steps_per_actor_and_wave": wave.result.env_steps,
             "bytes_per_env_step": len(block) / wave.result.env_steps,
             "weights_mib": sum(value.numel() * value.element_size() for value in weights.values()) / 2**20,
         }
@@ -192,6 +194,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--case", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--trainer", action="store_true", help="no cases, and the last table alone")
     parser.add_argument("--ray", action="store_true")
     parser.add_argument("--seconds", type=float, default=5.0, help="of every row, in each repeat")
     parser.add_argument("--repeats", type=int, default=3)
@@ -200,7 +203,7 @@ def main() -> None:
     print(facts()["text"], flush=True)
     cases: dict[str, Any] = {}
     busy: list[float] = []
-    for case in options.case:
+    for case in [] if options.trainer else options.case:
         busy.append(others())
         cases[case] = measure_case(case, options.ray, options.seconds, options.repeats)
         print(f"\n{case}{'env-steps/s':>42}{'trainer, CPU ms a wave':>26}")
@@ -213,9 +216,10 @@ def main() -> None:
     print("\nThe trainer with actors that answer at once (AntDir, H = 50)")
     for name, value in trainer.items():
         print(f"{name:42}{value:10.2f}")
-    targets = targets_of(cases)
-    print(targets_text(targets))
-    output = options.output or (RESULTS if options.case == list(CASES) else None)
+    targets = targets_of(cases) if cases else []
+    if targets:
+        print(targets_text(targets))
+    output = options.output or (RESULTS if list(cases) == list(CASES) else None)
     if output is not None:
         reached = [target.as_json() for target in targets]
         found = {"targets": reached, "cases": cases, "trainer": trainer, "others": busy}
