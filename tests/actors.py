@@ -12,6 +12,9 @@ from policies.collection.wave import WaveInterrupted
 from policies.run.config import CollectorConfig, Config
 from tests.runs import tiny_config
 
+# What every recipe of PPO has.
+NORMALISED = {"normalise_obs": True, "normalise_reward": True}
+
 
 class PoolHere(ActorPool):
     """The plain class, K times in this process, one after the other."""

@@ -1,6 +1,6 @@
 """Runs with Ray, each in a process of its own, since Ray leaves descriptors in the one that has used it.
 
-python -m tests.ray_runs killed|silent|small|crowded|nodes|endless
+python -m tests.ray_runs killed|silent|small|crowded|full|nodes|endless
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import psutil
 
 from envs.parallel_env_manager import WorkerError
@@ -24,7 +25,7 @@ from policies.collection.remote.actor import PlayedWave, WaveOrder
 from policies.collection.remote.ray_cluster import LOCAL_SETTINGS, RayPool
 from policies.learner import Learner
 from policies.run.config import CollectorConfig, Config
-from tests.actors import PoolHere, config_with_actors
+from tests.actors import NORMALISED, PoolHere, config_with_actors
 from tests.runs import digest, stored_rows
 
 # Trials that two actors play for seconds, and that fit into the replay of a tiny run.
@@ -33,9 +34,8 @@ LOOPBACK = "127.0.0.1"
 
 
 def config_of_ray(**options: Any) -> Config:
-    return replace(
-        config_with_actors(train={"buffer_size": 40_000}), collector=CollectorConfig("ray", 2, **options)
-    )
+    config = config_with_actors(agent=NORMALISED, train={"buffer_size": 40_000})
+    return replace(config, collector=CollectorConfig("ray", 2, **options))
 
 
 def pool_of(learner: Learner) -> RayPool:
@@ -134,6 +134,19 @@ def crowded() -> None:
     assert rows == waves_here(4, 4)
 
 
+def full() -> None:
+    """Somebody else's arrays are more than the object store holds: the rows go by way of the disk."""
+    ray = importlib.import_module("ray")
+    store, part = 100_000_000, 60_000_000
+    ray.init(num_cpus=2, include_dashboard=False, _node_ip_address=LOOPBACK, object_store_memory=store)
+    theirs = [ray.put(np.zeros(part, np.uint8)) for _ in range(3)]
+    with Learner(config_of_ray()) as learner:
+        rows = waves(learner, 4, MANY)
+        assert pool_of(learner).restarts == 0
+    assert sum(ray.get(one).size for one in theirs) > store
+    assert rows == waves_here(4, MANY)
+
+
 class Other:
     """An actor of somebody else."""
 
@@ -198,4 +211,4 @@ def endless() -> None:
 
 if __name__ == "__main__":
     os.environ.update(LOCAL_SETTINGS)
-    {one.__name__: one for one in (killed, silent, small, crowded, nodes, endless)}[sys.argv[1]]()
+    {one.__name__: one for one in (killed, silent, small, crowded, full, nodes, endless)}[sys.argv[1]]()

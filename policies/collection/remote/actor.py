@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from buffers.rollout import RolloutBuffer
 from policies.collection.collector import LocalCollector
@@ -32,8 +31,8 @@ OWN_BACKENDS = ("thread", "asyncio")
 class WaveOrder:
     """What one actor is to play: everything that its wave depends on."""
 
-    # The agent's parameters and running means, on the CPU.
-    weights: Mapping[str, Tensor]
+    # The agent's parameters and what its normaliser has learned, on the CPU.
+    weights: Mapping[str, Any]
     # What the curriculum has learned, which decides the tasks.
     curriculum: Mapping[str, Any]
     # The number of the first trial; this actor's are numbered on from there.

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from torch import Tensor
+
 from buffers.replay import Replay
 from policies.agents.agent import Agent
 from policies.collection.remote.actor import PlayedWave, WaveOrder
@@ -47,7 +49,11 @@ class RemoteCollector:
         shares = [most // actors + (actor < most % actors) for actor in range(actors)]
         first = counters.warmup_trials if self.random_actions else counters.next_number
         firsts = accumulate(shares[:-1], initial=first)
-        weights = {name: value.detach().cpu() for name, value in self.agent.state_dict().items()}
+        weights = {
+            # A normaliser's part is no tensor, and on the CPU already.
+            name: value.detach().cpu() if isinstance(value, Tensor) else value
+            for name, value in self.agent.state_dict().items()
+        }
         learned = self.progress.curriculum.state_dict()
         part = None if budget is None else -(-budget // actors)
         orders = [

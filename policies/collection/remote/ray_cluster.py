@@ -16,8 +16,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from torch import Tensor
-
 from envs.backends.workers.isolation import SINGLE_THREAD
 from envs.parallel_env_manager import WorkerError
 from policies.collection.remote.actor import CollectingActor, PlayedWave, WaveOrder
@@ -67,7 +65,7 @@ class _Hosted:
         """The process of this actor, once it can play."""
         return os.getpid()
 
-    def play(self, weights: Mapping[str, Tensor], order: WaveOrder) -> bytes:
+    def play(self, weights: Mapping[str, Any], order: WaveOrder) -> bytes:
         """Play an order with these weights, which it does not carry itself."""
         # Ray's arrays are read-only and shared; loading them into the agent copies them.
         return self._actor.play(replace(order, weights=weights)).to_bytes()

@@ -17,7 +17,7 @@ from policies.collection.remote.collector import RemoteCollector
 from policies.collection.wave import WaveInterrupted
 from policies.learner import Learner
 from policies.run.config import Overlap
-from tests.actors import PoolHere, config_with_actors
+from tests.actors import NORMALISED, PoolHere, config_with_actors
 from tests.runs import digest, state_of, stored_rows
 
 
@@ -44,6 +44,18 @@ def test_no_two_trials_of_a_run_have_the_same_number(algorithm: str) -> None:
     # On-policy it is not known before how many trials a wave will have, so numbers are left out.
     assert (played.left_out > 0) == (algorithm == "PPO")
     assert played.next_number == spans[-1][1]
+
+
+@pytest.mark.parametrize("algorithm", ["SAC", "PPO"])
+def test_actors_normalise_as_the_learner_does(algorithm: str) -> None:
+    with Learner(config_with_actors(algorithm, agent=NORMALISED)) as learner:
+        learner.collect_wave(4, random=True)
+        learned = learner.agent.state_dict()["normaliser._extra_state"]
+        assert learned["return"]["count"] > 0, "by the rows of the random pool"
+        before = digest(learner.agent.state_dict())
+        learner.collect_wave(4)
+        for actor in pool_of(learner).playing:
+            assert digest(actor._agent.state_dict()) == before
 
 
 def test_a_wave_has_the_trials_that_one_process_would_have_played() -> None:

@@ -15,7 +15,7 @@ from policies.collection.remote.collector import RemoteCollector
 from policies.collection.remote.processes import ProcessPool
 from policies.collection.wave import WaveInterrupted
 from policies.learner import Learner
-from tests.actors import PoolHere, config_with_actors
+from tests.actors import NORMALISED, PoolHere, config_with_actors
 from tests.runs import digest, stored_rows
 
 
@@ -29,7 +29,7 @@ def rows_of(learner: Learner, disturb: Callable[[ProcessPool], None] = lambda _:
 
 
 def test_a_killed_and_a_stopped_actor_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Learner(config_with_actors()) as learner, monkeypatch.context() as here:
+    with Learner(config_with_actors(agent=NORMALISED)) as learner, monkeypatch.context() as here:
         here.setitem(remote.POOLS, "processes", PoolHere)
         with Learner(learner.config) as plain:
             wanted = rows_of(plain)

@@ -38,7 +38,7 @@ def test_a_missing_ray_is_named_with_its_line_before_anything_is_made(
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("what", ["killed", "silent", "small", "crowded", "nodes"])
+@pytest.mark.parametrize("what", ["killed", "silent", "small", "crowded", "full", "nodes"])
 def test_a_run_with_ray(what: str) -> None:
     """The rows after faults of actors and of nodes, and clusters without room (tests/ray_runs.py)."""
     done = subprocess.run(
