@@ -8,7 +8,8 @@ been evaluated last (`python main.py evaluate=RUN`). What is read is the return 
 episode, of which the first and the last are compared task by task: a gain is the mean of their differences,
 with its standard error over tasks. The gap is what the told agent returns, on average over its episodes, more
 than the first agent in its first episode, and the part is the gain over the gap. `--by 0` tells the same
-apart for each value of the task's first number.
+apart for each value of the task's first number. `--sampled` reads the returns of sampled actions in place of
+those of the likeliest (`evaluation.stochastic=true`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from benchmarks.learn import METRICS
 from benchmarks.parts.curves import point_of
 from benchmarks.parts.machine import facts, write
 from policies.evaluation.outcome import EVALUATION
-from policies.evaluation.table import task_returns
+from policies.evaluation.table import STOCHASTIC, task_returns
 from policies.run.config import RECORD, TASKS, read_record
 from utils.disk.own_files import read_object
 from utils.options import OptionError
@@ -51,15 +52,16 @@ class ReturnsOfTasks:
     env_steps: int
 
     @classmethod
-    def of(cls, folder: Path) -> ReturnsOfTasks:
-        """What stands in a folder; a sentence where it was not evaluated on the list that it records."""
+    def of(cls, folder: Path, *, sampled: bool = False) -> ReturnsOfTasks:
+        """What stands in a folder; a sentence where it was not evaluated so on the list that it records."""
         found, lists = (read_object(folder / name, MOST_BYTES) for name in (EVALUATION, TASKS))
         # The test list is the last one.
         key = ([name for name in lists if name.startswith("evaluation_")] or [""])[-1]
-        returns = task_returns(found, key.removeprefix("evaluation_"))
+        returns = task_returns(found, key.removeprefix("evaluation_") + STOCHASTIC * sampled)
         tasks = np.array(lists.get(key, []), float)
         if not len(tasks) or len(returns) != len(tasks):
-            raise OptionError(f"{folder} was not evaluated last on its test list: use evaluate={folder}.")
+            how = f"evaluate={folder}" + " evaluation.stochastic=true" * sampled
+            raise OptionError(f"{folder} was not evaluated last on its test list: use {how}.")
         return cls(folder, read_record(folder / RECORD), tasks, returns, found["env_steps"])
 
 
@@ -138,11 +140,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--told", type=Path, required=True, help="the same with env.oracle=true")
     parser.add_argument("--control", type=Path, required=True, help="the same with agent=Markov")
     parser.add_argument("--by", type=int, help="a number of the task, by whose values to tell tasks apart")
+    parser.add_argument("--sampled", action="store_true", help="the returns of sampled actions")
     parser.add_argument("--output", type=Path, help="save the numbers and the curves here, too")
     asked = parser.parse_args(arguments)
     folders = {"memory": asked.run, "told": asked.told, "control": asked.control}
     try:
-        runs = {name: ReturnsOfTasks.of(folder) for name, folder in folders.items()}
+        runs = {name: ReturnsOfTasks.of(folder, sampled=asked.sampled) for name, folder in folders.items()}
         for other in ("told", "control"):
             check_alike(runs["memory"], runs[other])
     except OptionError as error:

@@ -84,6 +84,10 @@ def test_the_command_reads_folders_of_runs(tmp_path: Path, capsys: pytest.Captur
     assert found["adaptation"]["all"]["memory"]["gain"]["mean"] == pytest.approx(expected)
     assert found["runs"]["memory"]["curve"][-1]["returns"] == pytest.approx(np.mean(returns, axis=0))
 
+    # The likeliest actions alone were played.
+    with pytest.raises(SystemExit):
+        main([*words, str(tmp_path / "control"), "--sampled"])
+    assert "evaluation.stochastic=true" in capsys.readouterr().err
     (tmp_path / "control" / EVALUATION).unlink()
     with pytest.raises(SystemExit):
         main([*words, str(tmp_path / "control")])
