@@ -288,6 +288,8 @@ class TaskFamily(ABC):
     version: ClassVar[int] = 1
     # The package that requirements-<package>.txt installs; only this family's shards import it.
     package: ClassVar[str | None] = None
+    # Whether the options alone say what an agent sees and does: it can be loaded where nothing can be played.
+    is_declared: ClassVar[bool] = False
     # Known scores, each with the options that it was measured under.
     references: ClassVar[tuple[Reference, ...]] = ()
     # Options that change neither the oracle's return nor that of uniform actions.

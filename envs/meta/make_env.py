@@ -10,7 +10,7 @@ from typing import Any
 from gymnasium.utils import seeding
 
 from envs.backends.base import BackendConfig
-from envs.base import EnvConfig, TaskFamily
+from envs.base import EnvConfig, EnvSpec, TaskFamily
 from envs.interop.varibad_wrapper import Boundary, VariBadWrapper
 from envs.meta import FAMILIES
 from envs.meta.third_party.installed import missing
@@ -33,6 +33,17 @@ def make_family(env: str | EnvConfig, **options: Any) -> TaskFamily:
         return _playable(_registered(env.family), env)
     kind = _registered(env)
     return _playable(kind, from_keywords(kind.Config, env, options))
+
+
+def recorded_spec(options: Mapping[str, Any]) -> EnvSpec:
+    """What the family of a record reports, which says what an agent sees and does.
+
+    A service need not be there for that: what was served for a run is not served for its agent.
+    """
+    options = dict(options)
+    kind = _registered(options.pop("family"))
+    config = from_keywords(kind.Config, kind.__name__, options)
+    return (kind(config) if kind.is_declared else _playable(kind, config)).spec
 
 
 def make_env(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +29,8 @@ _log = logging.getLogger(__name__)
 STEPS = 12
 # Seats that a server should have besides: a session that was given up holds its own until its step is over.
 SPARE_SEATS = 4
+# What differs between two tasks may not show in every episode: so many are played, or for so many seconds.
+EPISODES, TASKS_S = 10, 5.0
 # How long the seats are asked for; a refusal comes at once.
 SEATS_S = 5.0
 
@@ -96,22 +99,30 @@ async def _findings(setup: ServiceSetup, tasks: NDArray[np.float64]) -> Findings
         await session.close()
         fresh = await _played(setup, session, tasks[0], seed=1)
         other_seed = await _played(setup, session, tasks[0], seed=2)
-        other_task = await _played(setup, session, tasks[1], seed=1)
+        has_tasks = bool((tasks[0] != tasks[1]).any())
+        heeds_task = not has_tasks or await _differ(setup, session, tasks)
     finally:
         await session.close()
-    has_tasks = bool((tasks[0] != tasks[1]).any())
-    return Findings(
-        first == again == fresh,
-        first != other_seed or setup.tasks.by_seed,
-        first != other_task or not has_tasks,
-    )
+    return Findings(first == again == fresh, first != other_seed or setup.tasks.by_seed, heeds_task)
+
+
+async def _differ(setup: ServiceSetup, session: Session, tasks: NDArray[np.float64]) -> bool:
+    """Whether some episode is another one on another task, with the same seed and actions."""
+    until = time.monotonic() + TASKS_S
+    for number in range(1, EPISODES + 1):
+        if number > 1 and time.monotonic() > until:
+            break
+        first, second = [await _played(setup, session, task, number, actions=number) for task in tasks]
+        if first != second:
+            return True
+    return False
 
 
 async def _played(
-    setup: ServiceSetup, session: Session, task: NDArray[np.float64], seed: int
+    setup: ServiceSetup, session: Session, task: NDArray[np.float64], seed: int, actions: int = 0
 ) -> list[tuple[bytes, float | None, bool]]:
-    """The rows of one episode with actions that depend on what is legal and on nothing else."""
-    rng = np.random.default_rng(0)
+    """The rows of one episode, whose actions depend on a number, on what is legal and on nothing else."""
+    rng = np.random.default_rng(actions)
     answer = await session.reset(setup.tasks.reset_arguments(task, seed))
     rows: list[tuple[bytes, float | None, bool]] = []
     for _ in range(STEPS):
@@ -163,9 +174,10 @@ def tell(findings: Findings, setup: ServiceSetup) -> None:
         _log.warning("%s ignores the seed, or needs more than %d steps to show it.", server, STEPS)
     if not findings.heeds_task:
         _log.warning(
-            "%s shows no difference between two tasks in %d steps: a reset drops arguments that it does not "
-            "know (%s) without an error.",
+            "%s shows no difference between two tasks in up to %d episodes of %d steps: a reset drops "
+            "arguments that it does not know (%s) without an error.",
             server,
+            EPISODES,
             STEPS,
             ", ".join(setup.tasks.names) or "split, index",
         )

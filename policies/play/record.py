@@ -14,7 +14,7 @@ from torch import Tensor
 
 from envs.base import ActionSpace, EnvSpec, ObsSpace
 from envs.layout import Layout
-from envs.meta.make_env import make_family
+from envs.meta.make_env import recorded_spec
 from policies.agents.acting import acting_part, load_acting
 from policies.agents.agent import Agent
 from policies.agents.base import AgentConfig, AgentSpec
@@ -76,11 +76,10 @@ class AgentRecord:
             kind = "best agent, since it was not evaluated yet" if best else "checkpoint yet"
             raise OptionError(f"{run_dir} has no {kind}, so there is no agent to load.")
         # The spaces are those that the family reports.
-        options = dict(config["env"])
-        family = make_family(options.pop("family"), **options)
+        spec = recorded_spec(config["env"])
         tensors = checkpoint.tensors
         agent = tensors["agent"] if best else tensors.get("judged") or tensors["algorithm"]["agent"]
-        return cls(family.spec, config, acting_part(agent), checkpoint.step)
+        return cls(spec, config, acting_part(agent), checkpoint.step)
 
     @classmethod
     def _of_file(cls, path: Path) -> AgentRecord:

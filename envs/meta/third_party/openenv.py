@@ -99,6 +99,7 @@ class OpenEnv(TaskFamily):
 
     Config = OpenEnvConfig
     shelf = Shelf.third_party
+    is_declared = True
     config: OpenEnvConfig
 
     def __init__(self, config: OpenEnvConfig) -> None:

@@ -20,10 +20,21 @@ class Move(Action):
     column: int = Field(ge=0, lt=COLUMNS)
 
 
+# What a line of so many stones is worth: each stone more counts four times.
+WORTH = (0.0, 1 / 16, 1 / 4, 1.0)
+
+
 class Position(Observation):
-    """The board, row by row from below: 1 ours, -1 theirs, 0 free; and the columns that are not full."""
+    """The board, row by row from below: 1 ours, -1 theirs, 0 free; and the columns that are not full.
+
+    `ours` tells for each direction and column how long a line a stone of ours there would join, and `theirs`
+    for each column the longest of their lines: 1 where the stone wins, 1/4 for a third stone, 1/16 for a
+    second.
+    """
 
     board: list[int] = Field(default_factory=list)
+    ours: list[float] = Field(default_factory=list)
+    theirs: list[float] = Field(default_factory=list)
     legal_actions: list[int] = Field(default_factory=list)
 
 
@@ -31,7 +42,9 @@ class Connect4(Environment[Move, Position, State]):
     """A game against the opponent of the task; 1 for a win, -1 for a loss, 0 for a draw.
 
     `opponent` 0 to 3 never blocks one direction (across, up, and the two diagonals) and wins or blocks in one
-    move otherwise; 4 looks four moves ahead. The seed decides who begins and what a free move is.
+    move otherwise; 4 looks four moves ahead. With `careful` 0 to 3 leave no fork in the directions that they
+    block: without it whoever has three open stones wins against any of them, and need not know the weakness.
+    The seed decides who begins and what a free move is.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
@@ -39,18 +52,23 @@ class Connect4(Environment[Move, Position, State]):
     def __init__(self) -> None:
         super().__init__()
         self._state, self._board, self._over = State(), FourInARow(), True
-        self._opponent, self._rng = 0, random.Random(0)
+        self._opponent, self._careful, self._rng = 0, False, random.Random(0)
 
     def reset(
-        self, seed: int | None = None, episode_id: str | None = None, opponent: int = 0, **kwargs: Any
+        self,
+        seed: int | None = None,
+        episode_id: str | None = None,
+        opponent: int = 0,
+        careful: bool = False,
+        **kwargs: Any,
     ) -> Position:
         if opponent not in range(OPPONENTS):
             raise ValueError(f"opponent={opponent} is none of 0 to {OPPONENTS - 1}")
         self._state = State(episode_id=episode_id, step_count=0)
         self._board, self._over = FourInARow(), False
-        self._opponent, self._rng = opponent, random.Random(seed or 0)
+        self._opponent, self._careful, self._rng = opponent, careful, random.Random(seed or 0)
         if self._rng.random() < 0.5:
-            self._board.drop(reply(self._board, opponent, self._rng), THEM)
+            self._board.drop(self._reply(), THEM)
         return self._position(None)
 
     def step(self, action: Move, timeout_s: float | None = None, **kwargs: Any) -> Position:
@@ -59,8 +77,21 @@ class Connect4(Environment[Move, Position, State]):
         self._state.step_count += 1
         reward = self._played(action.column, US)
         if not self._over:
-            reward = -self._played(reply(self._board, self._opponent, self._rng), THEM)
+            reward = -self._played(self._reply(), THEM)
         return self._position(reward)
+
+    # A move takes less than handing it to a thread, which is what OpenEnv does with `reset` and `step`.
+
+    async def reset_async(
+        self, seed: int | None = None, episode_id: str | None = None, **kwargs: Any
+    ) -> Position:
+        return self.reset(seed, episode_id, **kwargs)
+
+    async def step_async(self, action: Move, timeout_s: float | None = None, **kwargs: Any) -> Position:
+        return self.step(action, timeout_s, **kwargs)
+
+    def _reply(self) -> int:
+        return reply(self._board, self._opponent, self._rng, careful=self._careful)
 
     def _played(self, column: int, player: int) -> float:
         """1 if the stone completes a line, else 0; a full board ends the game, too."""
@@ -70,8 +101,15 @@ class Connect4(Environment[Move, Position, State]):
         return float(won)
 
     def _position(self, reward: float | None) -> Position:
-        legal = [] if self._over else self._board.legal()
-        return Position(board=self._board.flat(), legal_actions=legal, reward=reward, done=self._over)
+        board, theirs = self._board, self._board.longest(THEM)
+        return Position(
+            board=board.flat(),
+            ours=[WORTH[stones] for stones in board.longest(US)],
+            theirs=[WORTH[max(theirs[column::COLUMNS])] for column in range(COLUMNS)],
+            legal_actions=[] if self._over else board.legal(),
+            reward=reward,
+            done=self._over,
+        )
 
     @property
     def state(self) -> State:

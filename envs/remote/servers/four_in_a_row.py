@@ -69,12 +69,43 @@ class FourInARow:
         """All cells, row by row from below."""
         return [cell for row in self.cells for cell in row]
 
+    def fork(self, unseen: int) -> int | None:
+        """The first column where a stone of ours would leave two columns that win, of lines in any direction
+        but one.
+        """
+        longest = self.longest(US)
+        for column in self.legal():
+            # A fork makes threes out of twos.
+            lines = longest[column::COLUMNS]
+            if max(lines[:unseen] + lines[unseen + 1 :]) < 2:
+                continue
+            self.drop(column, US)
+            winning = sum(bool(self.wins(one, US) - {unseen}) for one in self.legal())
+            self.take_back(column)
+            if winning > 1:
+                return column
+        return None
 
-def reply(board: FourInARow, opponent: int, rng: random.Random) -> int:
+    def longest(self, player: int) -> list[int]:
+        """[direction * 7 + column] the most stones of the player in a line that a stone in this column would
+        join, of lines that hold none of the other's: 3 wins, and a column that is full has 0.
+        """
+        found = [0] * (len(DIRECTIONS) * COLUMNS)
+        for column in self.legal():
+            for direction, places in THROUGH[self.heights[column], column]:
+                stones = [self.cells[r][c] for r, c in places]
+                if -player not in stones:
+                    at = direction * COLUMNS + column
+                    found[at] = max(found[at], stones.count(player))
+        return found
+
+
+def reply(board: FourInARow, opponent: int, rng: random.Random, *, careful: bool = False) -> int:
     """The column that an opponent plays.
 
     Opponents 0 to 3 win if they can, else block a line of four unless it lies in the direction of their
-    number, else play any column. The last one looks DEPTH moves ahead.
+    number, else play any column. One that is careful takes the place of a fork before, with which two columns
+    would win, again but for its own direction. The last opponent looks DEPTH moves ahead.
     """
     legal = board.legal()
     if opponent == MINIMAX:
@@ -85,7 +116,8 @@ def reply(board: FourInARow, opponent: int, rng: random.Random) -> int:
     for column in legal:
         if board.wins(column, US) - {opponent}:
             return column
-    return rng.choice(legal)
+    fork = board.fork(opponent) if careful else None
+    return rng.choice(legal) if fork is None else fork
 
 
 def _best(board: FourInARow, rng: random.Random) -> int:

@@ -13,7 +13,7 @@ import pytest
 from envs.backends.base import BackendConfig
 from envs.interop.varibad_wrapper import VariBadWrapper
 from envs.meta import FAMILIES
-from envs.meta.make_env import make_env, make_family, make_parallel_env
+from envs.meta.make_env import make_env, make_family, make_parallel_env, recorded_spec
 from envs.meta.toy.point_robot import PointRobotConfig, PointStart
 from utils.options import OptionError
 
@@ -248,3 +248,13 @@ def test_an_option_of_another_variant_is_refused_instead_of_ignored(
 ):
     with pytest.raises(OptionError, match=sentence):
         make_family(name, **options)
+
+
+def test_the_spec_of_a_record_needs_no_server_that_served_its_run() -> None:
+    options = {"family": "OpenEnv", "observation": ["board:42"], "actions": ["column:7"], "mask": "legal"}
+    spec = recorded_spec(options)
+    assert isinstance(spec.obs_space, gymnasium.spaces.Dict)
+    assert spec.obs_space["observation"].shape == (42,) and spec.action_space == gymnasium.spaces.Discrete(7)
+    with pytest.raises(OptionError, match="OpenEnv needs a server"):
+        make_family("OpenEnv", observation=["board:42"], actions=["column:7"])
+    assert recorded_spec({"family": "PointRobot"}) == make_family("PointRobot").spec

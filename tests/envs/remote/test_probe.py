@@ -67,3 +67,32 @@ def test_seeds_and_tasks_that_change_nothing_are_told(caplog: pytest.LogCaptureF
     with FakeServer(make=Deaf) as server:
         family_of(server).prepare(1)
     assert "ignores the seed" in caplog.text and "a reset drops arguments" in caplog.text
+
+
+class Rarely(Game):
+    """The task shows in every third episode only, as a weakness of an opponent does."""
+
+    def observed(self, reward: float | None) -> dict[str, Any]:
+        task, self.task = self.task, self.task if self.seed % 3 == 0 else 0.0
+        answer = super().observed(reward)
+        self.task = task
+        return answer
+
+
+def test_a_task_that_does_not_show_in_the_first_episode_is_no_surprise(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with FakeServer(make=Rarely) as server:
+        family_of(server).prepare(1)
+    assert "a reset drops arguments" not in caplog.text
+
+
+def test_a_slow_server_is_asked_for_few_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("envs.remote.probe.TASKS_S", 0.0)
+    asked: list[int] = []
+    for most in (1, 10):
+        monkeypatch.setattr("envs.remote.probe.EPISODES", most)
+        with FakeServer(make=Deaf) as server:
+            family_of(server).prepare(1)
+            asked.append(sum(message["type"] == "reset" for _, message in server.log))
+    assert asked[0] == asked[1]

@@ -41,7 +41,7 @@ def test_a_run_and_the_file_of_its_agent_hold_the_same_agent(tmp_path: Path, alg
 
 def test_a_file_needs_no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = agent_file(tmp_path)
-    monkeypatch.setattr("policies.play.record.make_family", None)
+    monkeypatch.setattr("policies.play.record.recorded_spec", None)
     assert load_agent(file).act(np.zeros(2)).shape == (2,)
 
 

@@ -78,3 +78,20 @@ def winner_of(seed: int) -> int:
         board.drop(column, player)
         player = -player
     return 0
+
+
+def test_the_longest_line_that_a_stone_would_join_counts_open_lines_only() -> None:
+    board = board_of("o......", "xxx.o..")
+    across, up = board.longest(US)[:7], board.longest(US)[7:14]
+    # Column 3 joins the three of the lowest row, but not with the stone of theirs in column 4.
+    assert across[3] == 3 and across[5] == 0
+    # The stones of columns 1 and 2 are below free places; column 0 is theirs on top.
+    assert up == [0, 1, 1, 0, 0, 0, 0]
+    assert board.longest(THEM)[7 + 4] == 1
+    wins = {column for column in board.legal() if board.wins(column, US)}
+    assert wins == {at % 7 for at, stones in enumerate(board.longest(US)) if stones == 3}
+
+
+def test_a_full_column_joins_nothing() -> None:
+    board = board_of(*["x......", "o......"] * 3)
+    assert [stones for at, stones in enumerate(board.longest(US)) if at % 7 == 0] == [0] * 4
