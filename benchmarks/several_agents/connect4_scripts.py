@@ -61,7 +61,7 @@ class ScriptedPlayer:
     """Wins if it can, else blocks, else plays for the lines that this opponent will not block.
 
     What it believes of the opponent is the exact posterior over the four weaknesses, given the replies of
-    this game (`forgets`) or of the trial (`remembers`); where it is told, all belief is on the truth. Against
+    this game (`forgets`) or of the trial (`remembers`); where it is told, most belief is on the truth. Against
     the opponent without a weakness it believes in any of them.
     """
 
@@ -69,7 +69,8 @@ class ScriptedPlayer:
         self._knows, self._rng = knows, random.Random(seed)
         self.belief = np.full(WEAKNESSES, 1.0 / WEAKNESSES)
         if knows is Knows.told and opponent < WEAKNESSES:
-            self.belief = np.eye(WEAKNESSES)[opponent]
+            # Lines in other directions decide between moves that are equal otherwise.
+            self.belief = 0.9 * np.eye(WEAKNESSES)[opponent] + 0.1
         # The board after our last move of this game, on which the opponent replied.
         self._left: FourInARow | None = None
 

@@ -31,8 +31,8 @@ STEPS = 12
 SPARE_SEATS = 4
 # What differs between two tasks may not show in every episode: so many are played, or for so many seconds.
 EPISODES, TASKS_S = 10, 5.0
-# How long the seats are asked for; a refusal comes at once.
-SEATS_S = 5.0
+# How long the seats are asked for; a refusal comes at once, and a session of a busy machine does not.
+SEATS_S = 20.0
 
 
 @dataclass(frozen=True)
