@@ -61,8 +61,8 @@ class ScriptedPlayer:
     """Wins if it can, else blocks, else plays for the lines that this opponent will not block.
 
     What it believes of the opponent is the exact posterior over the four weaknesses, given the replies of
-    this game (`forgets`) or of the trial (`remembers`); where it is told, most belief is on the truth. Against
-    the opponent without a weakness it believes in any of them.
+    this game (`forgets`) or of the trial (`remembers`); where it is told, most belief is on the truth.
+    Against the opponent without a weakness it believes in any of them.
     """
 
     def __init__(self, knows: Knows, opponent: int, seed: int) -> None:

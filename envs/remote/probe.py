@@ -17,7 +17,7 @@ from envs.interop.spaces import MASK_KEY
 from envs.loop_thread import LoopThread
 from envs.remote.observations import FieldError
 from envs.remote.pages import get_json
-from envs.remote.protocol import CapacityError, RemoteError, shown_url
+from envs.remote.protocol import CapacityError, RemoteError, SessionLostError, shown_url
 from envs.remote.remote_shard import session_of
 from envs.remote.service_setup import ServiceSetup
 from envs.remote.session import Session
@@ -31,8 +31,8 @@ STEPS = 12
 SPARE_SEATS = 4
 # What differs between two tasks may not show in every episode: so many are played, or for so many seconds.
 EPISODES, TASKS_S = 10, 5.0
-# How long the seats are asked for; a refusal comes at once, and a session of a busy machine does not.
-SEATS_S = 20.0
+# How long the seats are asked for; a refusal comes at once.
+SEATS_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,17 @@ async def _check_seats(setup: ServiceSetup, task: NDArray[np.float64], num_slots
     patience = replace(setup.patience, total_s=min(SEATS_S, setup.patience.total_s))
     impatient = replace(setup, patience=patience)
     sessions = [session_of(impatient, setup.url_of(slot)) for slot in range(num_slots)]
-    resets = (session.reset(setup.tasks.reset_arguments(task, 1)) for session in sessions)
+    arguments = setup.tasks.reset_arguments(task, 1)
     try:
-        answers: list[Any] = await asyncio.gather(*resets, return_exceptions=True)
+        answers: list[Any] = await asyncio.gather(
+            *(session.reset(arguments) for session in sessions), return_exceptions=True
+        )
+        # A machine that is busy opens many sessions slowly, which is no refusal: they get all patience.
+        if not any(isinstance(answer, CapacityError) for answer in answers):
+            late = [number for number, answer in enumerate(answers) if isinstance(answer, SessionLostError)]
+            for number in late:
+                sessions[number].patience = setup.patience
+                answers[number] = await _answer_of(sessions[number], arguments)
     finally:
         await asyncio.gather(*(session.close() for session in sessions))
     for error in answers:
@@ -159,6 +167,14 @@ async def _check_seats(setup: ServiceSetup, task: NDArray[np.float64], num_slots
             )
         if isinstance(error, BaseException):
             raise error
+
+
+async def _answer_of(session: Session, arguments: Mapping[str, Any]) -> Any:
+    """The answer to a reset, or why there is none."""
+    try:
+        return await session.reset(arguments)
+    except SessionLostError as error:
+        return error
 
 
 def tell(findings: Findings, setup: ServiceSetup) -> None:

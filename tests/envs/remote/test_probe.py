@@ -96,3 +96,14 @@ def test_a_slow_server_is_asked_for_few_episodes(monkeypatch: pytest.MonkeyPatch
             family_of(server).prepare(1)
             asked.append(sum(message["type"] == "reset" for _, message in server.log))
     assert asked[0] == asked[1]
+
+
+def test_a_session_that_opens_slowly_is_no_missing_seat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("envs.remote.probe.SEATS_S", 0.05)
+
+    def slow(session: int, message: dict[str, Any], index: int) -> float | None:
+        return 0.3 if session > 2 and message["type"] == "reset" else None
+
+    with FakeServer(plan=slow) as server:
+        family_of(server).prepare(3)
+        assert server.most_open >= 3
