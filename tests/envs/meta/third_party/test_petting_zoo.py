@@ -220,12 +220,12 @@ def stream_of(how: str, mode: str, once: str) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize(("mode", "faults"), [("joint", ("raise", "kill", "hang")), ("ego", ("kill",))])
+@pytest.mark.parametrize("mode", ["joint", "ego"])
 def test_a_fault_in_the_middle_of_a_cycle_leaves_the_data_as_it_would_have_been(
-    mode: str, faults: tuple[str, ...], tmp_path: Any
+    mode: str, tmp_path: Any
 ) -> None:
     untouched = stream_of("never", mode, "")
-    for how in faults:
+    for how in ("raise", "kill", "hang"):
         once = str(tmp_path / how)
         assert stream_of(how, mode, once) == untouched, how
         assert os.path.exists(once)
