@@ -85,7 +85,7 @@ ENTRIES = (
     Entry("GridWorldMultiAgent", ("experiment=grid_world_multi_ppo",), 5, seeds=THREE),
     Entry("Mixture", ("env=Mixture",), 20),
     Entry("Gymnasium", ("env=Gymnasium", "env.id=CartPole-v1", "algorithm=PPO"), 1, control=False),
-    Entry("MiniGrid", ("env=MiniGrid", "algorithm=PPO"), 10, needs="minigrid"),
+    Entry("MiniGrid", ("env=MiniGrid",), 10, needs="minigrid"),
     Entry("POPGym", ("env=POPGym",), 3, needs="popgym"),
     Entry("PettingZoo", ("env=PettingZoo", "env.id=mpe2/simple_spread_v3"), 10, needs="mpe2"),
     Entry("OpenEnv", ("experiment=connect4",), 60, seeds=THREE, needs="openenv"),
