@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from utils.report.style import QUIET, drawing, looks_of, new_figure, save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _COLUMNS = 3
 _WIDTH, _HEIGHT = 2.6, 2.3
@@ -48,7 +52,7 @@ def draw_searched(
             if best is not None:
                 panel.scatter(places[best], heights[best], s=70, facecolors="none", edgecolors="black")
             if axis.log:
-                panel.set_xscale("log")
+                _scale_by_magnitude(panel)
             if axis.names:
                 panel.set_xticks(range(len(axis.names)), labels=[str(name) for name in axis.names])
                 panel.margins(x=0.2)
@@ -58,3 +62,14 @@ def draw_searched(
         for first in panels[::columns]:
             first.set_ylabel(f"return, {label.replace('_', ' ')}")
         return save_figure(figure, stem)
+
+
+def _scale_by_magnitude(panel: Axes) -> None:
+    """A logarithmic axis whose labels leave each other room, also where it spans a single decade."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # only who draws needs it
+
+    panel.set_xscale("log")
+    low, high = panel.get_xlim()
+    panel.xaxis.set_major_locator(LogLocator(subs=(1, 3) if high < 300 * low else (1,)))
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    panel.xaxis.set_minor_formatter(NullFormatter())

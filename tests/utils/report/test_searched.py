@@ -27,6 +27,14 @@ def test_every_option_has_a_panel_and_every_run_a_mark(tmp_path: Path) -> None:
     assert len(marks) == 4 * 2
 
 
+def test_the_labels_of_a_logarithmic_axis_are_few_and_plain(tmp_path: Path) -> None:
+    for places, labels in (([4e-4, 5e-3], ["0.001", "0.003"]), ([1e-6, 1e-1], ["0.0001", "0.01"])):
+        axis = Axis("rate", places, log=True)
+        _, svg = draw_searched(tmp_path / "search", [axis], [1.0, 2.0], [True, True], "trial")
+        shown = re.findall(r">([\d.e-]+)</text>", svg.read_text().partition(">rate<")[0])
+        assert set(labels) <= set(shown) and len(shown) <= 8, shown
+
+
 def test_nothing_complete_is_drawn_without_a_best_run(tmp_path: Path) -> None:
     draw_searched(tmp_path / "search", [Axis("seed", [1.0])], [2.0], [False], "trial")
     assert (tmp_path / "search.png").stat().st_size > 100
