@@ -76,7 +76,7 @@ def scripted(knows: Knows) -> Policy:
     return policy
 
 
-def trained(path: Path) -> Policy:
+def learned_policy(path: Path) -> Policy:
     """The agent of a run, without noise, which keeps its memory for the trial."""
 
     def policy(slots: int, opponent: int, first: int) -> Act:
@@ -153,7 +153,7 @@ def with_shares(found: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]
     return shared
 
 
-def table_text(found: Mapping[str, dict[str, Any]]) -> str:
+def win_rates(found: Mapping[str, dict[str, Any]]) -> str:
     """Win rates in percent, game 1 and game 2, with their errors."""
     heads = [*(f"weakness {number}" for number in range(MINIMAX)), "minimax", "weaknesses", "gain of game 2"]
     lines = [f"{'% won in games 1, 2':24}" + "".join(f"{head:>20}" for head in heads) + f"{'of the gap':>12}"]
@@ -186,7 +186,7 @@ def main(arguments: list[str] | None = None) -> None:
     words += [] if asked.moves is None else [f"env.max_episode_steps={asked.moves}"]
     family = make_family(load(words).env)
     family.prepare(min(SLOTS, asked.trials))
-    policies: dict[str, Policy] = {path.name: trained(path) for path in asked.runs}
+    policies: dict[str, Policy] = {path.name: learned_policy(path) for path in asked.runs}
     if not policies:
         policies = {"random moves": at_random}
         policies |= {f"script that {SHOWN[knows]}": scripted(knows) for knows in Knows}
@@ -198,7 +198,7 @@ def main(arguments: list[str] | None = None) -> None:
     for path in asked.runs:
         found[path.name] |= {"told": is_told(path), "env_steps": load_agent(path).record.env_steps}
     found = with_shares(found)
-    print(table_text(found))
+    print(win_rates(found))
     if asked.output is not None:
         write(
             asked.output,

@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.learn import ROOT
 from benchmarks.parts.curves import COLOURS, INK, QUIET
 from benchmarks.zoo.entries import ENTRIES, LEFT_OUT, Entry, Recording, jobs_of
-from benchmarks.zoo.records import Recorded, agent_of, is_current, load_entry, store_minutes
+from benchmarks.zoo.records import Recorded, is_current, kept_agent, load_entry, store_minutes
 from utils.statistics import iqm_interval
 
 PAGE = ROOT / "docs" / "zoo.md"
@@ -60,7 +60,7 @@ def _block(entry: Entry, runs: Mapping[str, Recorded]) -> str:
     stale = [job.label for job in jobs_of(entry) if job.label in runs and not is_current(job, runs)]
     if stale:
         circumstances += f" **Recorded with other settings than today's: {', '.join(stale)}.**"
-    if agent_of(entry).exists():
+    if kept_agent(entry).exists():
         circumstances += f" See it play: `python main.py evaluate=zoo/{entry.name} evaluation.films=2`."
     return "\n".join(
         [

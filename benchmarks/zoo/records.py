@@ -77,7 +77,7 @@ def store(job: Recording, recorded: Recorded, folder: Path = RESULTS) -> None:
     write(file_of(job.entry, folder), {label: asdict(one) for label, one in runs.items()})
 
 
-def agent_of(entry: Entry, folder: Path = RESULTS) -> Path:
+def kept_agent(entry: Entry, folder: Path = RESULTS) -> Path:
     """Where the agent of an entry is kept, if it comes with the project."""
     return folder / f"{entry.name}.pt"
 
@@ -86,7 +86,7 @@ def keep_agent(job: Recording, run_dir: Path, folder: Path = RESULTS) -> None:
     """Keep the agent of a run beside its record, if it is one that comes with the project."""
     if job.is_control or job.seed != job.entry.seeds[0] or job.entry.name not in KEPT:
         return
-    file = agent_of(job.entry, folder)
+    file = kept_agent(job.entry, folder)
     file.parent.mkdir(parents=True, exist_ok=True)
     load_agent(run_dir).record.save(file)
     if file.stat().st_size > MOST_AGENT_BYTES:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.several_agents.connect4 import main, summary, table_text, with_shares
+from benchmarks.several_agents.connect4 import main, summary, win_rates, with_shares
 from benchmarks.several_agents.connect4_scripts import Knows, ScriptedPlayer, board_of, likelihoods
 from configs.compose import load
 from envs.remote.servers.four_in_a_row import THEM, US, FourInARow
@@ -72,7 +72,7 @@ def test_rates_are_over_trials_and_the_gain_is_within_them() -> None:
     shared = with_shares({"agent": found | {"told": False, "env_steps": 1}, "told": told})
     assert shared["agent"]["gap"] == 0.75 and shared["agent"]["of_the_gap"] == pytest.approx(2 / 3)
     assert "of_the_gap" not in shared["told"]
-    assert "67%" in table_text(shared) and "+50.0" in table_text(shared)
+    assert "67%" in win_rates(shared) and "+50.0" in win_rates(shared)
 
 
 @pytest.mark.peers

@@ -18,10 +18,10 @@ from benchmarks.zoo import records
 from benchmarks.zoo.entries import ENTRIES, Entry, Recording, digest, jobs_of
 from benchmarks.zoo.records import (
     Recorded,
-    agent_of,
     commit,
     expected_minutes,
     is_current,
+    kept_agent,
     load_entry,
     store,
     store_minutes,
@@ -147,8 +147,8 @@ def test_a_commit_is_marked_as_changed_by_code_and_not_by_records(tmp_path: Path
 
 
 def test_the_agents_of_the_project_are_small_and_can_be_evaluated_by_name() -> None:
-    kept = [entry for entry in ENTRIES if agent_of(entry).exists()]
+    kept = [entry for entry in ENTRIES if kept_agent(entry).exists()]
     assert {entry.name for entry in kept} <= set(records.KEPT) <= {entry.name for entry in ENTRIES}
     for entry in kept:
-        assert agent_of(entry).stat().st_size <= records.MOST_AGENT_BYTES
-        assert AgentRecord.load(agent_of(entry)).env_steps > 0
+        assert kept_agent(entry).stat().st_size <= records.MOST_AGENT_BYTES
+        assert AgentRecord.load(kept_agent(entry)).env_steps > 0

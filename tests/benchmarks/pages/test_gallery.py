@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from benchmarks.gallery import PICTURES, draw_page, main, panel_of
+from benchmarks.pages.gallery import PICTURES, draw_page, main, panel_of
 from envs.base import EnvConfig, EnvSpec, Shard, Shelf, TaskFamily
 from envs.meta import FAMILIES
 from utils.options import OptionError

@@ -1,4 +1,6 @@
-"""The whole suite on one page of pictures: `python -m benchmarks.gallery [--out gallery.png] [names...]`.
+"""The whole suite on one page of pictures.
+
+    python -m benchmarks.pages.gallery [--out gallery.png] [names...]
 
 A family does nothing for its panel: what is drawn follows from what it reports. A panel has pictures of
 the first episode, played by the oracle where the family has one. Where actions are continuous it also has
@@ -303,7 +305,7 @@ def _draw_traces(panel: Axes, traces: Traces) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Draw the page."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gallery", description="Draw the families as one page of pictures."
+        prog="python -m benchmarks.pages.gallery", description="Draw the families as one page of pictures."
     )
     parser.add_argument("names", nargs="*", help="families to draw; all of them if none is named")
     parser.add_argument(
