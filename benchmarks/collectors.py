@@ -5,11 +5,11 @@
     python -m benchmarks.collectors --trainer    the last table alone, which is CPU and no time of day
     python -m benchmarks.collectors --ray        and on Ray, where requirements-ray.txt is installed
 
-The rows of a case take turns in one run. The trainer's CPU is that of its own process for a wave: writing the
-weights, waiting, reading rows and storing them. The last table has actors that answer at once with a wave of
-AntDir that was played before, so what is left is the trainer alone: where K times the rows of an actor cost
-it as long as the actors play, more of them gain nothing. Before each case and at the end it waits for three
-seconds, to see how many cores other programs take.
+The rows of a case take turns in one run; those on Ray come after them, one by one. The trainer's CPU is that
+of its own process for a wave: writing the weights, waiting, reading rows and storing them. The last table has
+actors that answer at once with a wave of AntDir that was played before, so what is left is the trainer alone:
+where K times the rows of an actor cost it as long as the actors play, more of them gain nothing. Before each
+case and at the end it waits for three seconds, to see how many cores other programs take.
 """
 
 from __future__ import annotations
@@ -85,11 +85,24 @@ def rows_of_case(ray: bool) -> Iterator[tuple[str, str, int, int]]:
 
 
 def measure_case(case: str, ray: bool, seconds: float, repeats: int) -> dict[str, Any]:
-    """Every row of a case, open at the same time and measured in turns; the best of the repeats."""
+    """Every row of a case; those of a group are open at the same time and measured in turns."""
+    every = list(rows_of_case(ray))
+    # A cluster that is started here has as many places as the run has actors, so each row has its own.
+    groups = [[row for row in every if row[1] != "ray"], *([row] for row in every if row[1] == "ray")]
+    rows: dict[str, dict[str, Any]] = {}
+    for group in groups:
+        rows |= _measure_group(case, group, seconds, repeats)
+    return rows
+
+
+def _measure_group(
+    case: str, group: Sequence[tuple[str, str, int, int]], seconds: float, repeats: int
+) -> dict[str, dict[str, Any]]:
+    """The best of the repeats of each row."""
     rows: dict[str, dict[str, Any]] = {}
     learners: dict[str, Learner] = {}
     try:
-        for name, collector, actors, slots in rows_of_case(ray):
+        for name, collector, actors, slots in group:
             learners[name] = learner = Learner(config_of(case, collector, actors, slots))
             learner.collect_wave(slots)  # starts its processes, and imports what they need
             rows[name] = {"env_steps_per_s": 0.0, "slots": slots}
@@ -188,6 +201,15 @@ def others() -> float:
     return found
 
 
+def trainer_table() -> dict[str, float]:
+    """Measure and print what actors that answer at once cost the trainer."""
+    trainer = simulated(20)
+    print("\nThe trainer with actors that answer at once (AntDir, H = 50)")
+    for name, value in trainer.items():
+        print(f"{name:42}{value:10.2f}")
+    return trainer
+
+
 def main() -> None:
     """Measure, print, save."""
     parser = argparse.ArgumentParser(
@@ -212,10 +234,7 @@ def main() -> None:
                 f"{name:34}{row['env_steps_per_s']:11,.0f}{row['trainer_cpu_ms_per_wave']:26.1f}", flush=True
             )
     busy.append(others())
-    trainer = simulated(20)
-    print("\nThe trainer with actors that answer at once (AntDir, H = 50)")
-    for name, value in trainer.items():
-        print(f"{name:42}{value:10.2f}")
+    trainer = trainer_table()
     targets = targets_of(cases) if cases else []
     if targets:
         print(targets_text(targets))

@@ -3,6 +3,7 @@ the toy.
 
     python -m benchmarks.scaling            everything, and benchmarks/results/scaling.json
     python -m benchmarks.scaling --slots 1 20 1000 --seconds 0.5
+    python -m benchmarks.scaling --collector     the trainer's CPU for 1 to 64 actors that answer at once
 
 Beside the backends with one worker per core stands the layout of one process per slot, as far as 50 of them.
 """
@@ -21,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks.collectors import trainer_table
 from benchmarks.parts.cases import CASES, ENV_ONLY, EPISODES, HORIZON, Table
 from benchmarks.parts.targets import Target, targets_text
 from envs.backends.base import BackendConfig
@@ -169,8 +171,12 @@ def main() -> None:
         type=Path,
         help=f"default: {RESULTS.name} in benchmarks/results for all slots, nowhere for some",
     )
+    parser.add_argument("--collector", action="store_true", help="what actors cost the trainer, alone")
     parser.add_argument("--ready", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.collector:
+        trainer_table()
+        return
     if options.ready:
         _print_ready(options.ready)
         return
