@@ -250,11 +250,7 @@ class CyberDefenceShard(Shard):
         return network_picture(self.network, slot, verb, target, int(self._action[slot]))
 
 
-# The hosts that green scans, each as often.
-_GREEN_SCANS = np.array([8, 9, 10, 11, 12, 1, 2, 3])
-
-
 def _scanned_by_green(draws: NDArray[np.float64]) -> Ints:
     """The host that green scans, or -1: it sleeps in half of the steps."""
-    host = _GREEN_SCANS[(draws[:, 1] * len(_GREEN_SCANS)).astype(np.int64)]
+    host = sc.GREEN_SCANS[(draws[:, 1] * len(sc.GREEN_SCANS)).astype(np.int64)]
     return np.where(draws[:, 0] < 0.5, -1, host)

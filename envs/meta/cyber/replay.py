@@ -1,9 +1,10 @@
 """Replay recorded episodes of the real simulator, by `python -m envs.meta.cyber.replay FILE.npz`.
 
-A file holds episodes of 100 steps with all that red and green drew; the network is stepped with these draws,
-and everything that was recorded is compared after every step, with the choices of red's agents too. Era,
-wrapper and green are those of the file's name (`era2022__`, `cardiffwrapper__`, `__green`) unless an option
-says otherwise. The exit code is 0 only if no step of any file differs.
+A file holds episodes with all that red and green drew; the network is stepped with these draws, and
+everything that was recorded is compared after every step, with the choices of red's agents too. Attacker,
+era, wrapper and green are those of the file's name (`bline__`, `era2022__`, `cardiffwrapper__`, `__green`)
+unless an option says otherwise. Where nothing says who attacks, red's choices are not checked, and the line
+of that file says so. The exit code is 0 only if every file could be read and no step of any differs.
 """
 
 from __future__ import annotations
@@ -22,12 +23,10 @@ from envs.meta.cyber import network as net
 from envs.meta.cyber import scenario as sc
 from envs.meta.cyber.attackers import LEADS_TO, USER_HOSTS, Attacker, Attackers
 from envs.meta.cyber.network import CyberNetwork, Ints, RedMove, Rules, Verb
+from envs.meta.cyber.recording import NONE, TOTAL, RecordingError, read_recording
 
 # What is compared, as it was recorded and as it is replayed: [episodes, ...].
 Compared = tuple[str, NDArray[Any], NDArray[Any]]
-
-# What a file writes where there is no target.
-NONE = 255
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,11 @@ def rules_of(name: str, era: str | None = None, wrapper: str | None = None) -> R
 
 def attacker_of(name: str) -> Attacker | None:
     """Whose episodes a file of this name holds; None where the name does not say."""
-    parts = name.split("__")
-    return next((attacker for attacker in Attacker if attacker.name in parts), None)
+    parts = [part for part in name.split("__") if part != "green"]
+    # A name ends with blue's policy, which may be to sleep.
+    if len(parts) > 1 and parts[-1] == Attacker.sleep.name:
+        parts.pop()
+    return next((Attacker[part] for part in parts if part in Attacker.__members__), None)
 
 
 class RecordedEpisodes:
@@ -73,23 +75,27 @@ class RecordedEpisodes:
         self.network = CyberNetwork(self.episodes, rules)
         self.network.reset(self._slots)
         self.attackers = Attackers(self.episodes, self.network)
-        # B_line's user host is the target of its first scan.
+        # B_line's user host is the target of its first scan; one that it cannot have differs there.
         kind = np.full(self.episodes, int(Attacker.sleep if attacker is None else attacker))
         user = np.full(self.episodes, USER_HOSTS[0])
-        if attacker is Attacker.bline:
-            user = self._at("red_target", 1)
+        if attacker is Attacker.bline and self.steps > 1:
+            first = self._at("red_target", 1)
+            user = np.where(np.isin(first, USER_HOSTS), first, user)
         self.attackers.reset(self._slots, kind, user, np.tile(LEADS_TO, (self.episodes, 1)), None)
+        # The return so far, in tenths.
+        self._tenths = np.zeros(self.episodes, np.int64)
 
     def first_mismatch(self) -> Mismatch | None:
         """What differs first; None where all steps agree."""
         for step in range(self.steps):
-            for what, recorded, replayed in (*self._red_chooses(step), *self._step(step)):
-                differs = (np.asarray(recorded) != replayed).reshape(self.episodes, -1).any(axis=1)
-                if differs.any():
-                    episode = int(np.flatnonzero(differs)[0])
-                    return Mismatch(
-                        episode, step, what, *(one[episode].tolist() for one in (recorded, replayed))
-                    )
+            # One after the other: what differs before red's move is known is no move to make.
+            for compared in (self._red_chooses, self._red_aims, self._green_scans, self._step):
+                for what, recorded, replayed in compared(step):
+                    differs = (np.asarray(recorded) != replayed).reshape(self.episodes, -1).any(axis=1)
+                    if differs.any():
+                        episode = int(np.flatnonzero(differs)[0])
+                        values = (np.asarray(one)[episode].tolist() for one in (recorded, replayed))
+                        return Mismatch(episode, step, what, *values)
         return None
 
     def _at(self, what: str, step: int) -> Ints:
@@ -113,6 +119,26 @@ class RecordedEpisodes:
             possible = (candidates >> np.minimum(target, sc.NUM_HOSTS)) & 1
             yield "red_target", target, np.where(possible, target, NONE)
             self.attackers.take(self._slots, verb, target)
+        elif self._attacker is Attacker.sleep:
+            yield "red_act", verb, np.full(self.episodes, Verb.sleep)
+        if self._attacker in (Attacker.meander, Attacker.sleep):
+            yield "bline_state", self._at("bline_state", step), np.full(self.episodes, NONE)
+
+    def _red_aims(self, step: int) -> Iterator[Compared]:
+        """Red's exploit, beside what the ports that it remembers offer: one of several, or none."""
+        exploits = self._at("red_act", step) == Verb.exploit
+        target, exploit = np.minimum(self._at("red_target", step), 15), self._at("red_exploit", step)
+        options = sc.OPTIONS[self.network.memory[self._slots, target]] * exploits
+        offered = (options >> np.minimum(exploit, sc.NUM_EXPLOITS)) & 1
+        lightest = np.where(options > 0, sc.NTH[options * sc.NUM_HOSTS], NONE)
+        yield "red_exploit", exploit, np.where(offered, exploit, lightest)
+
+    def _green_scans(self, step: int) -> Iterator[Compared]:
+        """Green's scan, beside what it can do: sleep, or scan one of some hosts where it is awake."""
+        scans, target = self._at("green_act", step), self._at("green_target", step)
+        yield "green_act", scans, scans * self._green
+        possible = (scans == 0) | np.isin(target, sc.GREEN_SCANS)
+        yield "green_target", target, np.where(possible, target, sc.GREEN_SCANS[0])
 
     def _step(self, step: int) -> Iterator[Compared]:
         """Step the network as recorded; what was recorded of the outcome, beside ours."""
@@ -131,13 +157,20 @@ class RecordedEpisodes:
         cost = network.step(self._slots, slice(None), self._at("act", step), red, scanned)
         yield (
             "obs",
-            np.unpackbits(self._recorded["obs"][:, step], axis=-1)[:, : net.NUM_SEEN],
+            np.unpackbits(self._recorded["obs"][:, step].astype(np.uint8), axis=-1)[:, : net.NUM_SEEN],
             seen_of(network),
         )
         yield "rew10", self._at("rew10", step), -cost
         yield "red_success", self._at("red_success", step), network.red_success
+        # Whether red is seen is drawn where an exploit wins, but not for SSH.
+        drawn = (red.verb == Verb.exploit) & (red.exploit != sc.SSH) & (network.red_success == 1)
+        yield "detected", self._at("detected", step), np.where(drawn, red.detected, NONE)
         yield "blue_success", self._at("blue_success", step), network.blue_success
         yield from self._state(step)
+        self._tenths -= cost
+        if step == self.steps - 1:
+            # Sums of tenths, whose last bits depend on the order of the sum.
+            yield TOTAL, np.round(self._recorded[TOTAL], 6), np.round(self._tenths / 10, 6)
 
     def _state(self, step: int) -> Iterator[Compared]:
         """The true state as recorded, beside ours."""
@@ -168,28 +201,41 @@ def session_levels(network: CyberNetwork) -> Ints:
     return np.where(state & 1, 2, session & 1)
 
 
+def replayed(file: Path, options: argparse.Namespace) -> tuple[bool, str]:
+    """Whether a file agrees in every step, and what is to be said of it."""
+    try:
+        recorded = read_recording(file)
+    except RecordingError as error:
+        return False, str(error)
+    name = file.stem
+    attacker = attacker_of(name) if options.red is None else Attacker[options.red]
+    green = "green" in name.split("__") if options.green is None else options.green
+    replay = RecordedEpisodes(recorded, rules_of(name, options.era, options.wrapper), attacker, green)
+    mismatch = replay.first_mismatch()
+    if mismatch is not None:
+        return False, str(mismatch)
+    agreed = f"{replay.episodes * replay.steps:,} steps agree"
+    if attacker is None:
+        agreed += "; red's choices were not checked, since nothing says who attacks (--red does)"
+    return True, agreed
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Replay the files of the command line and print what differs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE.npz")
+    parser.add_argument("--red", choices=[attacker.name for attacker in Attacker])
     parser.add_argument("--era", choices=["head", "2022"])
     parser.add_argument("--wrapper", choices=["challenge", "cardiff"])
     parser.add_argument("--green", action=argparse.BooleanOptionalAction)
     options = parser.parse_args(arguments)
     failed = False
     for file in options.files:
-        name = file.stem
-        green = "green" in name.split("__") if options.green is None else options.green
-        with np.load(file) as recorded:
-            replay = RecordedEpisodes(
-                dict(recorded), rules_of(name, options.era, options.wrapper), attacker_of(name), green
-            )
-        mismatch = replay.first_mismatch()
-        agreed = f"{replay.episodes * replay.steps:,} steps agree"
-        sys.stdout.write(f"{file}: {mismatch or agreed}\n")
-        failed |= mismatch is not None
+        agrees, said = replayed(file, options)
+        sys.stdout.write(f"{file}: {said}\n")
+        failed |= not agrees
     return int(failed)
 
 

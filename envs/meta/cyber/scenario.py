@@ -23,6 +23,8 @@ IS_WINDOWS = np.array([host in (2, 3, 8, 9, 10) for host in range(NUM_HOSTS)])
 HOSTS_OF = np.array([sum(1 << int(host) for host in np.flatnonzero(SUBNET_OF == net)) for net in range(3)])
 # Enterprise0 to Enterprise2: a session on one of them opens the way to the Operational subnet.
 GATES = 0b1110
+# The hosts that green scans, each as often.
+GREEN_SCANS = np.array([8, 9, 10, 11, 12, 1, 2, 3])
 
 # -- ports ---------------------------------------------------------------------------------------------------
 

@@ -105,4 +105,209 @@ def test_the_command_says_how_many_steps_agree_and_where_the_first_differs(
 def test_options_go_before_the_name_of_the_file(capsys: pytest.CaptureFixture[str]):
     assert main([str(RECORDED / "era2022__bline__mixed.npz"), "--era", "head"]) == 1
     assert main([str(RECORDED / "bline__mixed__green.npz"), "--no-green"]) == 1
-    assert "obs was recorded as" in capsys.readouterr().out
+    assert "green_act was recorded as 1 and is replayed as 0" in capsys.readouterr().out
+
+
+# -- what must not pass --------------------------------------------------------------------------------------
+
+
+def changed(tmp_path: Path, name: str, source: str = "", **arrays: Any) -> Path:
+    """A copy of a recorded file under another name, with some of its arrays replaced."""
+    file = tmp_path / f"{name}.npz"
+    np.savez(file, allow_pickle=False, **(load(RECORDED / f"{source or name}.npz") | arrays))
+    return file
+
+
+def test_red_that_acts_is_no_sleeper(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main([str(changed(tmp_path, "sleep__mixed", "bline__mixed"))]) == 1
+    assert "episode 0, step 0: red_act was recorded as 1 and is replayed as 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["bline__mixed", "meander__mixed", "era2022__bline__mixed", "nobody__mixed"])
+def test_an_exploit_that_the_known_ports_do_not_offer_is_found(name: str):
+    file = RECORDED / f"{name.replace('nobody', 'bline')}.npz"
+    recorded = load(file)
+    # An exploit that fails without a trace, so that nothing else can tell: SQL where no database is known.
+    lost = (recorded["red_act"] == 3) & (recorded["red_success"] == 0) & (recorded["red_target"] == 2)
+    lost &= (recorded["obs"][..., 1] & 0b11000000) == 0
+    lost &= recorded["red_exploit"] < 8
+    if not lost.any():
+        lost = (recorded["red_act"] == 3) & (recorded["red_success"] == 0)
+    episode, step = np.argwhere(lost)[0]
+    recorded["red_exploit"][episode, step] = 5
+    replay = RecordedEpisodes(recorded, rules_of(name), attacker_of(name), green=False)
+    mismatch = replay.first_mismatch()
+    assert mismatch is not None
+    assert (mismatch.episode, mismatch.step, mismatch.what) == (episode, step, "red_exploit")
+
+
+@pytest.mark.parametrize(("verb", "exploit"), [(2, 4), (3, 255)], ids=["none was due", "one was due"])
+def test_an_exploit_is_recorded_where_red_exploits_and_nowhere_else(verb: int, exploit: int):
+    file = RECORDED / "bline__mixed.npz"
+    recorded = load(file)
+    episode, step = np.argwhere(recorded["red_act"] == verb)[0]
+    recorded["red_exploit"][episode, step] = exploit
+    mismatch = replay_of(file, recorded).first_mismatch()
+    assert mismatch is not None
+    assert (mismatch.episode, mismatch.step, mismatch.what) == (episode, step, "red_exploit")
+
+
+def test_whether_red_was_seen_is_recorded_where_it_is_drawn():
+    file = RECORDED / "bline__mixed.npz"
+    recorded = load(file)
+    recorded["detected"][4, 0] = 1
+    mismatch = replay_of(file, recorded).first_mismatch()
+    assert mismatch is not None and (mismatch.episode, mismatch.step, mismatch.what) == (4, 0, "detected")
+
+
+def test_the_recorded_returns_are_compared():
+    file = RECORDED / "meander__mixed.npz"
+    recorded = load(file)
+    recorded["total"][6] += 0.1
+    mismatch = replay_of(file, recorded).first_mismatch()
+    assert mismatch is not None and (mismatch.episode, mismatch.step, mismatch.what) == (6, 99, "total")
+
+
+@pytest.mark.parametrize("name", ["sleep__mixed", "meander__mixed"])
+def test_a_place_in_the_plan_of_b_line_belongs_to_b_line(name: str):
+    recorded = load(RECORDED / f"{name}.npz")
+    recorded["bline_state"][2, 7] = 3
+    mismatch = replay_of(RECORDED / f"{name}.npz", recorded).first_mismatch()
+    assert mismatch is not None
+    assert (mismatch.episode, mismatch.step, mismatch.what) == (2, 7, "bline_state")
+
+
+def test_green_scans_what_it_can_scan():
+    file = RECORDED / "sleep__mixed__green.npz"
+    recorded = load(file)
+    episode, step = np.argwhere(recorded["green_act"] == 1)[0]
+    recorded["green_target"][episode, step] = 7
+    mismatch = replay_of(file, recorded).first_mismatch()
+    assert mismatch is not None
+    assert (mismatch.episode, mismatch.step, mismatch.what) == (episode, step, "green_target")
+
+
+@pytest.mark.parametrize(
+    ("name", "attacker"),
+    [
+        ("bline", Attacker.bline),
+        ("sleep__sleep", Attacker.sleep),
+        ("meander__sleep", Attacker.meander),
+        ("era2022__sleep__mixed__green", Attacker.sleep),
+        ("nobody__sleep", None),
+        ("nobody__sleep__green", None),
+        ("recorded", None),
+    ],
+)
+def test_the_attacker_is_that_of_the_name_and_not_the_policy(name: str, attacker: Attacker | None):
+    assert attacker_of(name) is attacker
+
+
+def test_a_name_without_an_attacker_says_that_reds_choices_are_not_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    recorded = load(RECORDED / "meander__mixed.npz")
+    file = changed(tmp_path, "nobody__mixed", "meander__mixed", red_act=recorded["red_act"])
+    assert main([str(file)]) == 0
+    assert "steps agree; red's choices were not checked, since nothing says" in capsys.readouterr().out
+    assert main([str(file), "--red", "meander"]) == 0
+    assert capsys.readouterr().out.endswith("steps agree\n")
+    assert main([str(file), "--red", "bline"]) == 1
+
+
+@pytest.mark.parametrize("name", ["bline__mixed", "meander__mixed", "sleep__mixed"])
+def test_a_file_of_one_step_is_replayed(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    recorded = load(RECORDED / f"{name}.npz")
+    short: dict[str, Any] = {what: array[:, :1] for what, array in recorded.items() if what != "total"}
+    short["total"] = recorded["rew10"][:, 0] / 10
+    assert main([str(changed(tmp_path, name, **short))]) == 0
+    assert capsys.readouterr().out.endswith(f": {len(recorded['act'])} steps agree\n")
+
+
+def test_b_line_that_scans_no_user_host_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    target = load(RECORDED / "bline__mixed.npz")["red_target"]
+    target[5, 1] = 3
+    assert main([str(changed(tmp_path, "bline__mixed", red_target=target))]) == 1
+    assert "episode 5, step 1: red_target was recorded as 3" in capsys.readouterr().out
+
+
+def damaged_files(tmp_path: Path) -> dict[str, Path]:
+    """Files that hold no recorded episodes, by what is said of them."""
+    right, recorded = RECORDED / "bline__mixed.npz", load(RECORDED / "bline__mixed.npz")
+    whole = right.read_bytes()
+
+    def raw(name: str, content: bytes) -> Path:
+        (tmp_path / name).write_bytes(content)
+        return tmp_path / name
+
+    def put(what: str, place: tuple[int, ...], number: int, **as_type: Any) -> Path:
+        array = recorded[what].astype(**as_type) if as_type else recorded[what].copy()
+        array[place] = number
+        return changed(tmp_path, f"bline__{what}_{number}", right.stem, **{what: array})
+
+    without = {what: array for what, array in recorded.items() if what not in ("level", "op")}
+    np.savez(tmp_path / "bline__without.npz", allow_pickle=False, **without)
+    objects: dict[str, Any] = recorded | {"act": np.array([[None]])}
+    np.savez(tmp_path / "bline__objects.npz", **objects)
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 255
+    total = recorded["total"].copy()
+    total[0] = np.nan
+    return {
+        "cannot be read (No such file": tmp_path / "missing.npz",
+        "cannot be read (Is a directory": tmp_path,
+        "no whole .npz file of recorded episodes (File is not a zip file)": raw("empty.npz", b""),
+        "no whole .npz file of recorded episodes (File is not": raw("text.npz", b"act,obs\n1,2\n" * 99),
+        "no whole .npz file of recorded episodes (": raw("half.npz", whole[: len(whole) // 2]),
+        "no whole .npz file of recorded": raw("flipped.npz", bytes(flipped)),
+        "no whole .npz file of recorded episodes (Object arrays": tmp_path / "bline__objects.npz",
+        "has no array level, op.": tmp_path / "bline__without.npz",
+        "its array obs has the shape (30, 100, 6)": changed(
+            tmp_path, "bline__shape", right.stem, obs=recorded["obs"][..., :6]
+        ),
+        "its array obs has the shape (30, 100, 7), which must be (30, 99, 7)": changed(
+            tmp_path, "bline__short_act", right.stem, act=recorded["act"][:, :99]
+        ),
+        "its array act has the shape (3000,)": changed(
+            tmp_path, "bline__flat", right.stem, act=recorded["act"].ravel()
+        ),
+        "its array act has the shape (0, 100)": changed(
+            tmp_path, "bline__no_episode", right.stem, **{one: it[:0] for one, it in recorded.items()}
+        ),
+        "its array act has the shape (30, 0)": changed(
+            tmp_path, "bline__no_step", right.stem, act=recorded["act"][:, :0]
+        ),
+        "step 2 of its array act holds 145, which must be 0 to 144": put("act", (1, 2), 145),
+        "holds 13, which must be 0 to 12, or 255": put("red_target", (1, 2), 13),
+        "holds 255, which does not fit the action": put("red_target", (1, 2), 255),
+        "of its array red_target holds 7, which does not fit": put("red_target", (1, 0), 7),
+        "of its array act holds -1": put("act", (1, 2), -1, dtype=np.int64),
+        "its array act is of the type float64": put("act", (1, 2), 0, dtype=np.float64),
+        "its array total holds a number that is not finite": changed(
+            tmp_path, "bline__nan", right.stem, total=total
+        ),
+    }
+
+
+def test_a_file_that_holds_no_episodes_is_one_sentence_and_the_next_is_still_replayed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    files, right = damaged_files(tmp_path), RECORDED / "sleep__mixed.npz"
+    assert main([*(str(file) for file in files.values()), str(right)]) == 1
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert last == f"{right}: {load(right)['act'].size:,} steps agree"
+    assert len(lines) == len(files)
+    for (said, file), line in zip(files.items(), lines, strict=True):
+        assert line.startswith(f"{file}: ") and said in line and line.endswith("."), line
+
+
+def test_any_damage_is_a_sentence_or_a_mismatch(tmp_path: Path):
+    rng, whole = np.random.default_rng(0), (RECORDED / "sleep__sleep.npz").read_bytes()
+    for number in range(150):
+        content = bytearray(whole)
+        for place in rng.integers(len(content), size=rng.integers(1, 4)):
+            content[place] = rng.integers(256)
+        file = tmp_path / "sleep__sleep.npz"
+        file.write_bytes(content[: rng.integers(len(content))] if number % 5 == 0 else content)
+        # No traceback: a byte that zip does not look at may leave the file as good as it was.
+        assert main([str(file)]) in (0, 1)
