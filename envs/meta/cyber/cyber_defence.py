@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +17,14 @@ from envs.meta.cyber.attackers import LEADS_TO, USER_HOSTS, Arms, Attacker, Atta
 from envs.meta.cyber.network import NUM_SEEN, At, CyberNetwork, Ints, RedMove, Rules
 from envs.meta.cyber.picture import network_picture
 from envs.meta.cyber.scripts import INFO_NAMES, Truth, oracle_script, write_truth
-from envs.meta.kernels import check_split, checked_choices, index_of, split_choices, split_uniforms
+from envs.meta.kernels import (
+    check_split,
+    checked_choices,
+    index_of,
+    split_choices,
+    split_draws,
+    split_uniforms,
+)
 from utils.options import OptionError, option
 from utils.seeding import episode_seeds, uniforms
 
@@ -101,24 +109,34 @@ class CyberDefence(TaskFamily):
 
     Published as Scenario2 of CAGE Challenge 2, written anew and checked step by step against CybORG 2.1, with
     its quirks. A Restore of Op_Server0 makes Impact harmless for ever (`fix_impact` ends that). Vsftpd opens
-    port 80. EternalBlue never wins on Enterprise hosts, nor SQL on User3. Remove always reports success, but
-    kills only sessions that were seen, and no file, so Analyse still says Privileged. A decoy placed in a
-    step changes how its events are read. Scans of hosts out of reach succeed; red's memory outlives Restore.
-    `green` is asleep, as in the published scores. Blue, green and red act in this order.
+    port 80. EternalBlue never wins on Enterprise hosts. The database of User3 listens on BlueKeep's port, so
+    there SQL is no option and BlueKeep fails. Remove always reports success, but kills only sessions that
+    were seen, and no file, so Analyse still says Privileged. The account of the exploited service decides the
+    level, so the first exploit is often privileged at once. A decoy placed in a step changes how its events
+    are read. Scans of hosts out of reach succeed; red's memory outlives Restore, and nothing outlives the
+    episode. `green` is asleep, as in the published scores. Blue, green and red act in this order.
+
+    `era=2022` is the code of the leader board: a scan adds to the ports that red remembers, where that of
+    `head` replaces them, and Haraka fails on a restored User3 or User4. `wrapper=cardiff` shows events as the
+    winner's code does: a decoy placed in a step makes a host look quiet only if nothing else happened there;
+    for `challenge` it also hides a scan of few ports and an exploit that was not seen.
 
     variant=hidden: k=2, disjoint splits. The task has also: the user host of B_line, the Enterprise hosts
     that User1 to User4 lead to, the chance of the best exploit (0.5 to 1), that of being seen (0.6 to 1), the
-    ranking of exploits, and Meander's order of targets. The oracle is a script that sees the true state.
+    ranking of exploits, and Meander's order of targets; chances, rankings and orders of tests are none of
+    training. The oracle is a script that sees the true state.
     """
 
     Config = CyberDefenceConfig
+    # 2: the rankings and orders of hidden tests are none of training.
+    version = 2
     shelf = Shelf.cyber
     config: CyberDefenceConfig
     references = (
         Reference(oracle=-9.17, random=-444.0),
         Reference(oracle=-12.83, random=-744.6, options={"red": RedKind.bline}),
         Reference(oracle=-14.67, random=-580.4, options={"red": RedKind.meander}),
-        Reference(oracle=-23.57, random=-498.1, options={"variant": CyberVariant.hidden}),
+        Reference(oracle=-23.66, random=-496.6, options={"variant": CyberVariant.hidden}),
     )
 
     def __init__(self, config: CyberDefenceConfig) -> None:
@@ -151,11 +169,12 @@ class CyberDefence(TaskFamily):
         tasks[:, _USER_HOST] = rng.choice(USER_HOSTS, size=n)
         # Enterprise0 or Enterprise1, as far as every user host is concerned.
         tasks[:, _LEADS_TO] = rng.integers(1, 3, size=(n, 4))
-        # The chances make the splits disjoint.
+        # The chances are disjoint in training and tests.
         chances = _LOWEST_CHANCES + (1.0 - _LOWEST_CHANCES) * split_uniforms(rng, (n, 2), split)
         tasks[:, [_HEAVIEST_CHANCE, _DETECTION_CHANCE]] = chances
-        tasks[:, _RANKING] = rng.permuted(np.tile(np.arange(sc.NUM_EXPLOITS), (n, 1)), axis=1)
-        tasks[:, _ORDER] = rng.permuted(np.tile(np.arange(sc.NUM_HOSTS), (n, 1)), axis=1)
+        # So do the ranking and the order, each by itself: none of tests is ever one of training.
+        tasks[:, _RANKING] = split_draws(partial(_permutations, rng, sc.NUM_EXPLOITS), n, split)
+        tasks[:, _ORDER] = split_draws(partial(_permutations, rng, sc.NUM_HOSTS), n, split)
         return tasks
 
     def make_shard(self, num_slots: int, threads: int = 1) -> CyberDefenceShard:
@@ -170,6 +189,11 @@ class CyberDefence(TaskFamily):
         for attacker in Attacker:
             actions = np.where(task[:, _ATTACKER] == attacker, oracle_script(attacker, truth), actions)
         return actions
+
+
+def _permutations(rng: np.random.Generator, length: int, n: int) -> NDArray[np.float64]:
+    """[n, length] orders of 0..length-1, each as likely."""
+    return rng.permuted(np.tile(np.arange(float(length)), (n, 1)), axis=1)
 
 
 class CyberDefenceShard(Shard):

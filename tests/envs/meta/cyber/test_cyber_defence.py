@@ -101,3 +101,28 @@ def test_hidden_tasks_are_drawn_from_what_the_docstring_says():
         assert lowest <= tasks[:, column].min() < lowest + 0.01 and 0.99 < tasks[:, column].max() <= 1
     assert (np.sort(tasks[:, 8:16], axis=1) == np.arange(8)).all()
     assert (np.sort(tasks[:, 16:], axis=1) == np.arange(13)).all()
+
+
+@pytest.mark.parametrize(("numbers", "most"), [(slice(8, 16), math.factorial(8)), (slice(16, 29), 10**9)])
+def test_no_ranking_and_no_order_of_the_tests_stands_in_training(numbers: slice, most: int):
+    family = make_family("CyberDefence", variant="hidden")
+    # Streams of the same seed, and so many tasks that most rankings of a split are among them.
+    train, test = (
+        {task.tobytes() for task in family.sample_tasks(np.random.default_rng(3), 40_000, split)[:, numbers]}
+        for split in ("train", "test")
+    )
+    assert not train & test
+    # Both sides have about half of what there is, and places are as likely on both.
+    assert all(min(40_000, most) * 0.35 < len(side) < max(40_001, most) for side in (train, test))
+
+
+def test_rankings_and_orders_look_alike_in_both_splits():
+    family = make_family("CyberDefence", variant="hidden")
+    for split in ("train", "test"):
+        tasks = family.sample_tasks(np.random.default_rng(4), 20_000, split)
+        for first, places in ((8, 8), (16, 13)):
+            counts = [
+                np.bincount(tasks[:, first + one].astype(int), minlength=places) for one in range(places)
+            ]
+            # 5 standard errors of a count; a ranking is one of few, so it comes more than once.
+            assert np.abs(np.array(counts) - 20_000 / places).max() < 5 * math.sqrt(2 * 20_000 / places)
