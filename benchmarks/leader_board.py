@@ -1,12 +1,15 @@
 """An agent of CyberDefence, or policies without one, beside the leader board of CAGE Challenge 2.
 
-    python -m benchmarks.leader_board              what sleeping, random actions and scripts score
+    python -m benchmarks.leader_board              what sleeping, random actions and scripts score, and
+                                                   benchmarks/results/leader_board.json
     python -m benchmarks.leader_board RUN ...      these runs, each at its last checkpoint, without noise
     python -m benchmarks.leader_board RUN --output FILE.json
 
 As in the challenge's evaluation: 1,000 episodes for each of the nine cells, three attackers times 30, 50 and
 100 steps, and the sum of the nine means. A run is played three times: by the newest rules, by those of the
-leader board (era=2022), and with fix_impact=true. The scripts know who attacks and see the true state.
+leader board (era=2022), and with fix_impact=true. Of the scripts, one sees what an agent sees. The others see
+the true state: one is made for B_line and one for Meander, each played against all three; the best of them
+knows who attacks, and is that which is made for it.
 
 quirk 1 is a rule of the published code: once blue has restored Op_Server0, red cannot stop its service any
 more. `restored` is the part of episodes of 100 steps against B_line and Meander in which blue did so, and
@@ -26,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.parts.defence.restore_decoy import RestoreDecoy
 from benchmarks.parts.machine import facts, write
 from envs.base import Rows, TaskFamily
 from envs.layout import Layout
@@ -36,6 +40,7 @@ from envs.meta.cyber.scripts import Truth
 from envs.meta.make_env import make_family
 from policies.play import load_agent
 
+RESULTS = Path(__file__).parent / "results" / "leader_board.json"
 HORIZONS = (30, 50, 100)
 ATTACKERS = tuple(Attacker)
 CELLS = tuple((attacker, horizon) for attacker in ATTACKERS for horizon in HORIZONS)
@@ -104,17 +109,31 @@ def restoring_once(family: TaskFamily, n: int, attacker: Attacker) -> Act:
     return lambda rows: np.full(n, next(first, sc.SLEEP))
 
 
+def restoring_and_decoys(family: TaskFamily, n: int, attacker: Attacker) -> Act:
+    """Blue restores what looks lost and places decoys, by what an agent sees."""
+    policy = RestoreDecoy(n)
+    return lambda rows: policy.act(np.asarray(rows.obs))
+
+
 def script(family: TaskFamily, n: int, attacker: Attacker) -> Act:
     """Blue plays the script that is made for this attacker and sees the true state."""
     tasks = np.full((n, 1), float(attacker))
     return lambda rows: family.oracle_action(rows.obs, tasks, rows.info)
 
 
+def script_made_for(known: Attacker) -> Policy:
+    """Blue plays the script that is made for `known`, whoever attacks."""
+    return lambda family, n, _attacker: script(family, n, known)
+
+
 SCRIPTED: dict[str, Policy] = {
     "sleeping": sleeping,
     "random actions": uniform,
     "Op_Server0 restored once": restoring_once,
-    "scripts that see the truth": script,
+    "restoring and decoys": restoring_and_decoys,
+    "script for B_line": script_made_for(Attacker.bline),
+    "script for Meander": script_made_for(Attacker.meander),
+    "script for who attacks": script,
 }
 
 
@@ -184,6 +203,18 @@ def board_text(found: Sequence[Scores]) -> str:
     return "\n".join(lines)
 
 
+def page_table(scores: Sequence[dict[str, Any]]) -> list[str]:
+    """The lines of docs/cyber.md that tell these scores, as they were saved."""
+    heads = [f"{name} 30 | 50 | 100" for name in ("B_line", "Meander", "Sleep")]
+    lines = [f"| policy | {' | '.join(heads)} | sum |", "|---" * (len(CELLS) + 2) + "|"]
+    for one in scores:
+        # Tenths are enough where a score is far from the others.
+        cells = [f"{mean:.1f}" if mean < -100 else f"{mean:.2f}" for mean in one["means"]]
+        total = f"{one['total']:.1f} ± {one['error']:.1f}"
+        lines.append(f"| {one['name']} | {' | '.join(cells)} | {total} |")
+    return lines
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Play, print, save."""
     parser = argparse.ArgumentParser(
@@ -191,7 +222,12 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="folders of runs, or agents' files")
     parser.add_argument("--episodes", type=int, default=1000, help="of every cell")
-    parser.add_argument("--output", type=Path, help="save the numbers here, too")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help=f"save the numbers here; default: {RESULTS.name} in benchmarks/results for a whole measurement "
+        "without a run, else nowhere",
+    )
     asked = parser.parse_args(arguments)
     policies = {path.name: agent_of(path) for path in asked.runs} or SCRIPTED
     played = RULES if asked.runs else dict.fromkeys(["newest rules"])
@@ -201,9 +237,12 @@ def main(arguments: list[str] | None = None) -> None:
         for rules in played
     ]
     print(board_text(found))
-    if asked.output is not None:
+    output = asked.output
+    if output is None and not asked.runs and asked.episodes == parser.get_default("episodes"):
+        output = RESULTS
+    if output is not None:
         scores = [vars(one) | {"total": one.total, "error": one.error} for one in found]
-        write(asked.output, {"machine": facts(), "episodes": asked.episodes, "scores": scores})
+        write(output, {"machine": facts(), "episodes": asked.episodes, "scores": scores})
 
 
 if __name__ == "__main__":

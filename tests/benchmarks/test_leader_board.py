@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +13,19 @@ from benchmarks.leader_board import (
     CELLS,
     PUBLISHED,
     RESTORE_SERVER,
+    RESULTS,
     RULES,
+    SCRIPTED,
     Act,
     Scores,
     agent_of,
     board_text,
     main,
+    page_table,
     play,
     restoring_once,
     script,
+    script_made_for,
     sleeping,
 )
 from envs.base import Rows, TaskFamily
@@ -65,6 +70,25 @@ def test_the_scripts_lose_little():
     assert play(script, Attacker.bline, 30, 50)[0].mean() == pytest.approx(-3.55, abs=0.4)
 
 
+@pytest.mark.parametrize(
+    ("made_for", "attacker", "expected"),
+    [(Attacker.meander, Attacker.bline, -25.10), (Attacker.bline, Attacker.meander, -42.66)],
+)
+def test_a_script_that_is_made_for_another_attacker_loses_what_the_specification_says(
+    made_for: Attacker, attacker: Attacker, expected: float
+):
+    returns, _, _ = play(script_made_for(made_for), attacker, 100, 1000)
+    # The specification gives no error of these; its episodes were as many, so twice the variance.
+    assert returns.mean() == pytest.approx(expected, abs=3 * np.sqrt(2 / 1000) * returns.std())
+
+
+def test_the_committed_scores_are_of_every_policy_and_the_page_tells_them():
+    saved = json.loads(RESULTS.read_text())
+    assert saved["episodes"] == 1000 and [one["name"] for one in saved["scores"]] == list(SCRIPTED)
+    page = (Path(__file__).parents[2] / "docs" / "cyber.md").read_text()
+    assert "\n".join(page_table(saved["scores"])) in page
+
+
 def test_an_agent_is_played_with_its_memory_as_a_player_plays_it(tmp_path: Path):
     config = tiny_config("CyberDefence", algorithm="PPO")
     with Learner(config, tmp_path) as learner:
@@ -96,7 +120,10 @@ def test_the_table_orders_ours_among_the_published(capsys: pytest.CaptureFixture
 
 
 def test_without_a_run_the_command_plays_what_needs_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    committed = RESULTS.read_bytes()
+    main(["--episodes", "2"])
+    assert "Written" not in capsys.readouterr().out and RESULTS.read_bytes() == committed
     main(["--episodes", "2", "--output", str(tmp_path / "board.json")])
     printed = capsys.readouterr().out
-    assert "scripts that see the truth, newest rules" in printed and "sleeping, newest rules" in printed
+    assert "script for who attacks, newest rules" in printed and "sleeping, newest rules" in printed
     assert (tmp_path / "board.json").exists()
