@@ -128,12 +128,12 @@ def script_made_for(known: Attacker) -> Policy:
 
 SCRIPTED: dict[str, Policy] = {
     "sleeping": sleeping,
-    "random actions": uniform,
-    "Op_Server0 restored once": restoring_once,
-    "restoring and decoys": restoring_and_decoys,
+    "random": uniform,
+    "restoring once": restoring_once,
+    "restore_decoy": restoring_and_decoys,
     "script for B_line": script_made_for(Attacker.bline),
     "script for Meander": script_made_for(Attacker.meander),
-    "script for who attacks": script,
+    "script for each": script,
 }
 
 

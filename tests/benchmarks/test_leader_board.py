@@ -125,5 +125,5 @@ def test_without_a_run_the_command_plays_what_needs_none(tmp_path: Path, capsys:
     assert "Written" not in capsys.readouterr().out and RESULTS.read_bytes() == committed
     main(["--episodes", "2", "--output", str(tmp_path / "board.json")])
     printed = capsys.readouterr().out
-    assert "script for who attacks, newest rules" in printed and "sleeping, newest rules" in printed
+    assert "script for each, newest rules" in printed and "sleeping, newest rules" in printed
     assert (tmp_path / "board.json").exists()
