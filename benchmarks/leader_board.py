@@ -209,7 +209,7 @@ def page_table(scores: Sequence[dict[str, Any]]) -> list[str]:
     lines = [f"| policy | {' | '.join(heads)} | sum |", "|---" * (len(CELLS) + 2) + "|"]
     for one in scores:
         # Tenths are enough where a score is far from the others.
-        cells = [f"{mean:.1f}" if mean < -100 else f"{mean:.2f}" for mean in one["means"]]
+        cells = [f"{mean:.1f}" if mean < -60 else f"{mean:.2f}" for mean in one["means"]]
         total = f"{one['total']:.1f} ± {one['error']:.1f}"
         lines.append(f"| {one['name']} | {' | '.join(cells)} | {total} |")
     return lines

@@ -43,8 +43,10 @@ _DECIDED = {
     *("oracle", "name", "min_ready", "on_fault"),
 }
 _MEANT = {
-    **{"red": "red_agent_type", "num_envs": "n_envs"},
-    **{"max_episode_steps": "max_steps", "horizon": "max_steps"},
+    "red": "red_agent_type",
+    "num_envs": "n_envs",
+    "horizon": "max_steps",
+    "max_episode_steps": "max_steps",
 }
 _OPTIONS = {item.name for kind in (CyberDefenceConfig, BackendConfig) for item in fields(kind)} - _DECIDED
 
@@ -120,10 +122,10 @@ class VectorizedCAGE2Envs:
                 raise OptionError(f"{kind} has no option {name!r}.{hint}")
         for name, number in numbers.items():
             least = 0 if name == "seed" else 1
-            is_whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
             if number is None and name != "n_envs":
                 continue
-            if not is_whole or int(number) < least:
+            is_whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+            if not (is_whole and number >= least):
                 raise OptionError(f"{kind}: {name}={number!r} must be a whole number, at least {least}.")
 
     def reset(self) -> NDArray[np.float32]:
