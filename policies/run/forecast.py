@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from policies.algorithms import ALGORITHMS
 from policies.run.config import Config, plain, remove_permissions
@@ -15,10 +15,12 @@ from policies.run.sizes import RunSizes, needs_of, pool_trials
 from utils.disk.manifest import digest_of
 from utils.disk.own_files import read_object
 
-# Fewer gradient steps than this teach hardly anything.
-FEW_GRADIENT_STEPS = 1000
-# The part of a run by which its last wave may pass it before that is worth a word.
-MUCH_BEYOND = 0.1
+# Fewer gradient steps than this teach hardly anything: PPO with a GRU solves CartPole after some 430.
+TOO_FEW_GRADIENT_STEPS = 300
+# Fewer than this are enough for easy tasks only: none of the other recipes makes so few.
+FEW_GRADIENT_STEPS = 1_000
+# More than this take many hours: a small network makes some hundred a second.
+MANY_GRADIENT_STEPS = 1_000_000
 # The parts of a config that decide what is learned; the others say where and how it runs.
 LEARNED = ("env", "agent", "memory", "algorithm", "train", "curriculum", "num_slots")
 # What the runs of the zoo took of one core, in minutes, by the digest of what they learned.
@@ -29,7 +31,7 @@ MOST_BYTES = 1_000_000
 def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) -> Iterator[str]:
     """Lines on a run with these options, completed by its family: what it will do, then what to mind.
 
-    They count trials of full length; where episodes end early there are more waves, of fewer env steps.
+    They count trials of full length, and say "at least" where there are more waves if episodes end early.
     `counters` are those of a run that goes on: then the plan is what is left of it.
     """
     counters = counters or Counters()
@@ -40,35 +42,44 @@ def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) 
     pool = 0
     if counters.stage == Stage.random_pool:
         pool = max(pool_trials(config) - counters.warmup_trials, 0) * longest
-    wave = _env_steps_of_a_wave(sizes, longest)
-    waves = ceil(max(config.train.n_env_steps_total - made - pool, 0) / wave)
-    taken = made + pool + waves * wave
+    wave = _Wave.of(sizes, longest)
+    waves = ceil(max(config.train.n_env_steps_total - made - pool, 0) / wave.env_steps)
+    taken = made + pool + waves * wave.env_steps
 
     # 2. Gradient steps: on-policy in every wave, off-policy for every env step, those of the pool included.
-    columns = wave // longest
+    columns = wave.env_steps // longest
     passes = ALGORITHMS[config.algorithm.name].passes(config.algorithm, config.agent.arch, columns, longest)
     per_update = passes.epochs * passes.steps if needs.on_policy else 1
+    least = wave.at_least if waves else ""
     if needs.on_policy:
-        steps = waves * per_update
-        rows, each = wave // passes.steps, f"{passes.epochs} x {passes.steps} gradient steps"
+        steps, least_steps = waves * per_update, least
+        rows, each = wave.env_steps // passes.steps, f"{passes.epochs} x {passes.steps} gradient steps"
     else:
-        steps = int((taken - made) * sizes.updates_per_step)
-        rows, each = sizes.batch_rows, f"{sizes.updates_per_step * wave:,.4g} gradient steps"
+        steps, least_steps = int((taken - made) * sizes.updates_per_step), ""
+        rows, each = sizes.batch_rows, f"{sizes.updates_per_step * wave.env_steps:,.4g} gradient steps"
     steps += counters.updates_due * per_update
+    all_steps = counters.updates * per_update + steps
     first = f"{made:,} env steps and {_several(counters.updates, 'update')} are made; now " if made else ""
-    first += f"{pool:,} env steps of random actions, then " if pool else ""
+    first += f"up to {pool:,} env steps of random actions, then " if pool else ""
     more = "more" if made else "in all"
+    few = ", which are few for all but easy tasks" if _are_few(all_steps) else ""
     yield (
-        f"plan         {first}{_several(waves, 'iteration')} of {wave:,} env steps with {each} each, "
-        f"over {rows:,} rows: {steps:,} gradient steps {more}"
+        f"plan         {first}{least}{_several(waves, 'iteration')} of {wave.env_steps:,} env steps with "
+        f"{each} each, over {rows:,} rows: {least_steps}{steps:,} gradient steps {more}{few}"
     )
 
-    # 3. What a replay holds.
+    # 3. What the last wave may take beyond the budget, and what a replay holds.
+    if waves and wave.most > 1:
+        yield (
+            f"budget       waves are whole: the last may take up to {wave.most - 1:,} env steps more than "
+            f"train.n_env_steps_total={config.train.n_env_steps_total:,}"
+        )
     if not needs.on_policy:
         held, per_trial = sizes.buffer_shape["capacity_rows"], sizes.buffer_shape["rows_per_trial"]
         yield f"replay       the last {held:,} rows: {held // per_trial:,} trials of full length"
-    all_steps = counters.updates * per_update + steps
-    yield from _warnings(config, all_steps, made + pool if pool else 0, taken)
+
+    # 4. What to mind.
+    yield from _warnings(config, all_steps, made + pool if pool else 0)
     if passes.steps < passes.asked:
         yield (
             f"Note: algorithm.minibatches={passes.asked} makes {passes.steps} here, for there are no more "
@@ -90,30 +101,55 @@ def recorded_minutes(config: Config) -> float | None:
     return float(minutes) if isinstance(minutes, int | float) else None
 
 
-def _env_steps_of_a_wave(sizes: RunSizes, longest: int) -> int:
-    """A wave starts a trial in every slot at least, or all trials that it was asked for."""
-    if sizes.wave_env_steps is None:
-        return sizes.wave_trials * longest
-    return max(sizes.wave_env_steps, sizes.num_slots * longest)
+class _Wave(NamedTuple):
+    """What a wave takes: a trial in every slot at least, or all trials that it was asked for."""
+
+    # Where all trials have full length.
+    env_steps: int
+    # Where each slot has just begun a trial when the last env step of the budget is taken.
+    most: int
+    # "at least " where waves are shorter, and so there are more of them, if episodes end early.
+    at_least: str
+
+    @classmethod
+    def of(cls, sizes: RunSizes, longest: int) -> _Wave:
+        """The wave of these sizes, with trials of at most so many env steps."""
+        if sizes.wave_env_steps is None:
+            taken = sizes.wave_trials * longest
+            return cls(taken, taken, "at least ")
+        # All slots begin and end their trials together: so many in turn until the env steps are taken.
+        at_once = sizes.num_slots * longest
+        taken = ceil(sizes.wave_env_steps / at_once) * at_once
+        return cls(
+            taken, sizes.wave_env_steps - 1 + at_once, "at least " if sizes.wave_env_steps < taken else ""
+        )
 
 
-def _warnings(config: Config, steps: int, pool: int, taken: int) -> Iterator[str]:
-    total = config.train.n_env_steps_total
-    if 0 < steps < FEW_GRADIENT_STEPS:
-        remedy = "raise train.n_env_steps_total or train.replay_ratio"
-        if needs_of(config).on_policy:
+def _are_few(steps: int) -> bool:
+    """Whether so many gradient steps are enough for easy tasks, and for no others."""
+    return TOO_FEW_GRADIENT_STEPS <= steps < FEW_GRADIENT_STEPS
+
+
+def _warnings(config: Config, steps: int, pool: int) -> Iterator[str]:
+    total, on_policy = config.train.n_env_steps_total, needs_of(config).on_policy
+    if 0 < steps < TOO_FEW_GRADIENT_STEPS:
+        remedy = f"raise train.n_env_steps_total or {_ratio_of(config)}"
+        if on_policy:
             remedy = "lower train.num_env_steps_per_iter or num_slots, or raise train.n_env_steps_total"
         yield f"Warning: {steps:,} gradient steps in all teach hardly anything: {remedy}."
+    if steps > MANY_GRADIENT_STEPS:
+        remedy = "algorithm.epochs or algorithm.minibatches" if on_policy else _ratio_of(config)
+        yield f"Note: {steps:,} gradient steps in all take long: lower {remedy} where fewer are enough."
     if pool >= total:
         yield (
             f"Warning: the random pool of train.num_init_rollouts_pool={pool_trials(config)} trials takes up "
             f"to {pool:,} env steps, and train.n_env_steps_total={total:,} leaves none for the agent."
         )
-    elif taken - total > MUCH_BEYOND * total:
-        yield (
-            f"Note: waves are whole, so this run may take up to {taken - total:,} env steps more than "
-            f"train.n_env_steps_total={total:,}."
-        )
+
+
+def _ratio_of(config: Config) -> str:
+    """The option that says how many updates an env step earns."""
+    return "train.replay_ratio" if config.train.updates_per_step is None else "train.updates_per_step"
 
 
 def _several(count: int, noun: str) -> str:
