@@ -60,6 +60,11 @@ def _attacker(red: Any) -> str:
     return _ATTACKERS[red.__name__]
 
 
+def _is_whole(value: Any, least: int) -> bool:
+    # True is a whole number to Python.
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= least
+
+
 def _choices(actions: ArrayLike) -> NDArray[Any]:
     """Actions, where floats that are whole numbers will do; all else is checked by the manager."""
     chosen = np.asarray(actions)
@@ -124,8 +129,7 @@ class VectorizedCAGE2Envs:
             least = 0 if name == "seed" else 1
             if number is None and name != "n_envs":
                 continue
-            is_whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
-            if not (is_whole and number >= least):
+            if not _is_whole(number, least):
                 raise OptionError(f"{kind}: {name}={number!r} must be a whole number, at least {least}.")
 
     def reset(self) -> NDArray[np.float32]:

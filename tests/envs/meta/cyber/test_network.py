@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.parts.defence.plain_network import PlainNetwork
 from envs.meta.cyber import scenario as sc
+from envs.meta.cyber.attackers import Attacker
 from envs.meta.cyber.network import DECOY_AT, DOWN, CyberNetwork, RedMove, Rules, Verb
 from envs.meta.cyber.replay import seen_of, session_levels
 from envs.meta.make_env import make_family
@@ -127,6 +128,21 @@ def test_quirk_5_remove_always_reports_success():
 
 
 @pytest.mark.parametrize(
+    ("host", "exploit", "seen"),
+    [("Enterprise0", sc.SSH, True), ("User3", sc.HTTP_RFI, False), ("User3", sc.HARAKA, True)],
+    ids=["ssh", "undetected", "privileged"],
+)
+def test_quirk_5_a_remove_that_kills_nothing_reports_success_too(host: str, exploit: int, seen: bool):
+    duel = Duel()
+    duel.exploit(host, exploit, seen=seen)
+    before = duel.level(host)
+    duel.network.blue_success[0] = 0
+    duel.blue("Remove", host)
+    assert before > 0 and duel.level(host) == before, "the session is still there"
+    assert duel.network.blue_success[0] == 1
+
+
+@pytest.mark.parametrize(
     ("host", "exploit", "seen", "left"),
     [
         ("User3", sc.HTTP_RFI, True, 0),
@@ -185,6 +201,31 @@ def test_quirk_8_a_decoy_placed_in_a_step_changes_how_its_events_are_read(cardif
     assert duel.numbers("User1")[:2] == [1, 0]
 
 
+@pytest.mark.parametrize("cardiff", [False, True])
+def test_quirk_8_a_scan_of_fewer_than_three_ports_is_hidden_by_a_placed_decoy(cardiff: bool):
+    # The SSH port and that of the decoy, which is two; the winner's wrapper shows the scan.
+    duel = Duel(cardiff=cardiff)
+    duel.scan("Enterprise0", blue=act("DecoyApache", "Enterprise0"))
+    assert duel.network.memory[0, HOST["Enterprise0"]] == sc.ports(22, 80)
+    assert duel.numbers("Enterprise0") == ([1, 0, 0, 0] if cardiff else [0, 0, 0, 0])
+    # In the next step the same ports are a scan, and with a third one, too.
+    duel.scan("Enterprise0")
+    assert duel.numbers("Enterprise0") == [1, 0, 0, 0]
+    duel.scan("Enterprise0", blue=act("DecoyTomcat", "Enterprise0"))
+    assert duel.numbers("Enterprise0") == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("cardiff", [False, True])
+@pytest.mark.parametrize(("host", "won"), [("Enterprise0", 1), ("Defender", 0), ("User2", 0)])
+def test_quirk_8_ssh_is_an_exploit_beside_a_placed_decoy(cardiff: bool, host: str, won: int):
+    duel = Duel(cardiff=cardiff)
+    # User2 has no SSH of its own, so that of a decoy is tried.
+    duel.blue("DecoySSHD", host)
+    assert duel.exploit(host, sc.SSH, blue=act("DecoyTomcat", host)) == won
+    assert duel.network.blue_success[0] == 1, "the decoy was placed"
+    assert duel.numbers(host) == [1, 1, 0, 1]
+
+
 def test_quirk_9_scans_of_hosts_out_of_reach_succeed_with_empty_answers():
     duel = Duel()
     duel.scan("Op_Server0")
@@ -233,17 +274,49 @@ def test_quirk_12_green_sleeps_unless_it_is_asked_for():
         assert (seen > 0) == green
 
 
-def test_quirk_13_nothing_carries_over_between_episodes():
-    played = Played(make_family("CyberDefence", red="bline"), 1)
+@pytest.mark.parametrize("red", ["bline", "meander"])
+@pytest.mark.parametrize("green", [False, True])
+def test_quirk_13_nothing_carries_over_between_episodes(red: str, green: bool):
+    played = Played(make_family("CyberDefence", red=red, green=green), 1)
+    task = [[float(Attacker[red])]]
     actions = np.random.default_rng(0).integers(sc.NUM_ACTIONS, size=60)
     episodes: list[list[bytes]] = []
     for _ in range(2):
-        played.reset([0], [[0.0]], [5])
+        played.reset([0], task, [5])
         episodes.append([played.bits(0)])
         for action in actions:
             played.step([0], [action])
             episodes[-1].append(played.bits(0))
     assert episodes[0] == episodes[1]
+
+
+def test_quirk_13_meander_begins_without_its_beliefs():
+    played = Played(make_family("CyberDefence", red="meander"), 2)
+    shard: Any = played.shard
+
+    def mind() -> list[int]:
+        red, network = shard.attackers, shard.network
+        believed = [
+            int(one[0]) for one in (red.beliefs, red.knows, red.verb, red.target, network.red_success)
+        ]
+        return [*believed, *network.memory[0].tolist(), int(network.unanswered[0])]
+
+    played.reset([0, 1], [[1.0], [1.0]], [5, 6])
+    first = mind()
+    for _ in range(60):
+        played.step([0, 1], [sc.SLEEP, sc.SLEEP])
+    grown = mind()
+    assert grown[0].bit_count() > 20 and grown[1].bit_count() > first[1].bit_count() + 10
+    other = int(shard.attackers.beliefs[1])
+    played.reset([0], [[1.0]], [7])
+    assert mind() == first and first[0] == 0, "it believes nothing, and knows User0 and its subnet"
+    assert int(shard.attackers.beliefs[1]) == other, "the other slot's red goes on"
+    # So it begins with a sweep, and scans what it had scanned before.
+    played.step([0], [sc.SLEEP])
+    assert (shard.attackers.verb[0], shard.attackers.target[0]) == (Verb.sweep, sc.USER)
+    for _ in range(5):
+        played.step([0], [sc.SLEEP])
+        assert shard.attackers.verb[0] == Verb.scan
 
 
 def test_the_two_rules_of_the_leader_boards_code():
