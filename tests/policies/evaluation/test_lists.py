@@ -26,6 +26,15 @@ def test_lists_are_fixed_by_the_seed() -> None:
     np.testing.assert_array_equal(first.evaluation["train"], first.train[:5])
 
 
+def test_lists_that_are_equal_are_one_list_and_a_family_of_one_task_is_evaluated_once() -> None:
+    one = TaskLists.draw(make_family("Gymnasium", id="CartPole-v1"), 0)
+    assert list(one.evaluation) == ["in_distribution"] and one.test == "in_distribution"
+    # The same tasks in another order, or in lists of other lengths, are two lists.
+    both = TaskLists.draw(make_family("AntDir", num_eval_tasks=40), 0)
+    assert list(both.evaluation) == ["train", "in_distribution"]
+    assert not np.array_equal(both.evaluation["train"], both.evaluation["in_distribution"])
+
+
 def test_only_disjoint_splits_are_called_held_out() -> None:
     assert held_out_name(make_family("AntDir").spec) == "in_distribution"
     assert held_out_name(make_family("AntDir", variant="circle").spec) == "held_out"
