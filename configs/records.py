@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import difflib
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -84,8 +85,14 @@ _NOWHERE = object()
 
 
 def is_among(name: str, entries: Sequence[str]) -> bool:
-    """Whether an option is one of these, or in one of these sections, which have a dot at their end."""
-    return any(name == entry or (entry.endswith(".") and name.startswith(entry)) for entry in entries)
+    """Whether an option is one of these, or in one of these sections, which have a dot at their end.
+
+    A `*` stands for one name between dots.
+    """
+    return any(
+        re.match(re.escape(entry).replace(r"\*", "[^.]+") + ("" if entry.endswith(".") else r"\Z"), name)
+        for entry in entries
+    )
 
 
 def _why_not(run_dir: Path) -> str:

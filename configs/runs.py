@@ -42,6 +42,7 @@ MAY_CHANGE = {
         "wandb.artifact",
         # The same servers may be found at another address, as those that are started anew are.
         "env.urls",
+        "env.parts.*.urls",
         *PERMISSIONS,
     ),
     "evaluate": (

@@ -290,6 +290,8 @@ class TaskFamily(ABC):
     package: ClassVar[str | None] = None
     # Whether the options alone say what an agent sees and does: it can be loaded where nothing can be played.
     is_declared: ClassVar[bool] = False
+    # Whether its shards are `AsyncShard`s, whose slots wait for something outside at the same time.
+    waits_in_coroutines: ClassVar[bool] = False
     # Known scores, each with the options that it was measured under.
     references: ClassVar[tuple[Reference, ...]] = ()
     # Options that change neither the oracle's return nor that of uniform actions.
@@ -358,6 +360,10 @@ class TaskFamily(ABC):
         It is called once or more before a run, and may complete `spec`. A refusal is an `OptionError`.
         """
         return
+
+    def servers(self) -> frozenset[str]:
+        """What takes a seat for each slot, by names that two families share where they share the seats."""
+        return frozenset()
 
     def measured(self) -> dict[str, float]:
         """What the family has measured of its environments in this process so far, as metrics by name."""

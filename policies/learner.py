@@ -23,7 +23,7 @@ from policies.evaluation.levels import levels_of
 from policies.evaluation.outcome import assess
 from policies.evaluation.table import curves_of
 from policies.run.checkpointing import RunCheckpoints
-from policies.run.config import CHECKPOINTS, RECORD, Config, plain
+from policies.run.config import CHECKPOINTS, RECORD, Config, recordable
 from policies.run.context import LearningParts, RunContext, RunEnvironments, RunHost
 from policies.run.film import film
 from policies.run.hardware import pick_backend, prepare_torch
@@ -264,7 +264,7 @@ class Learner:
             save_settings(self.context, self.run_dir)
         self.watch.lap("other")
         facts = {} if self._record is None else self._record.facts()
-        self._checkpoints.save({"config": plain(self.config)} | facts, last=last)
+        self._checkpoints.save({"config": recordable(self.config)} | facts, last=last)
         self.watch.lap("checkpoint")
 
     def load(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Self
 from envs.base import TaskFamily
 from envs.meta.make_env import make_family
 from policies.evaluation.lists import TaskLists, read_tasks
-from policies.run.config import RECORD, Config, plain, read_record
+from policies.run.config import RECORD, Config, read_record, recordable
 
 # What an option is here and what it was in training.
 Difference = dict[str, Any]
@@ -30,7 +30,8 @@ class RecordedTraining:
 
     def differences(self, config: Config) -> dict[str, Difference]:
         """The options of the environment that `config` changes, and the episodes of a trial."""
-        now, then = plain(config), self.settings
+        # What is permitted to this command alone is in no record, and no difference.
+        now, then = recordable(config), self.settings
         found = {
             f"env.{name}": _difference(value, then["env"].get(name))
             for name, value in now["env"].items()

@@ -21,7 +21,7 @@ from policies.agents.base import AgentConfig, AgentSpec
 from policies.algorithms import ALGORITHMS
 from policies.memory import MEMORIES
 from policies.run.checkpointing import BEST
-from policies.run.config import CHECKPOINTS, RECORD, Config, WhichCheckpoint, plain, read_record
+from policies.run.config import CHECKPOINTS, RECORD, Config, WhichCheckpoint, read_record, recordable
 from utils.checkpoint import CheckpointStore
 from utils.disk.own_files import check_run_folder, replacing
 from utils.options import OptionError, from_keywords, nearest
@@ -48,7 +48,7 @@ class AgentRecord:
     @classmethod
     def of_agent(cls, agent: Agent, spec: EnvSpec, config: Config, env_steps: int = 0) -> AgentRecord:
         """The record of an agent in memory."""
-        return cls(spec, plain(config), acting_part(agent.state_dict()), env_steps)
+        return cls(spec, recordable(config), acting_part(agent.state_dict()), env_steps)
 
     @classmethod
     def load(cls, path: Path, which: str = WhichCheckpoint.last.value) -> AgentRecord:

@@ -14,7 +14,7 @@ from buffers.trial_storage import Segment
 from policies.collection.actors import AgentActor
 from policies.collection.wave import WavePlan, run_wave
 from policies.learner import Learner
-from policies.run.config import plain
+from policies.run.config import recordable
 from utils.disk.own_files import replacing
 from utils.options import OptionError
 from utils.seeding import Phase, trial_seed
@@ -98,6 +98,6 @@ def _dataset(learner: Learner, segment: Segment, phases: list[Phase], numbers: N
             "number": np.array([number for _, number in keys]),
             "seed": np.array([trial_seed(seed, phase, number) for phase, number in keys], np.uint64),
             # With stars for what may log in somewhere.
-            "config": np.array(json.dumps(redact(plain(learner.config)))),
+            "config": np.array(json.dumps(redact(recordable(learner.config)))),
         }
     )

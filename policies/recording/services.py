@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from policies.run.config import CHECKPOINTS, RECORD, TASKS, Config, LoggerName, plain
+from policies.run.config import CHECKPOINTS, RECORD, TASKS, Config, LoggerName, plain, recordable
 from policies.run.context import RunContext
 from utils.checkpoint import SEGMENTS
 from utils.report.settings import UNLEARNED
@@ -92,7 +92,7 @@ def record_evaluation(context: RunContext, env_steps: int, metrics: Mapping[str,
     """Record what `evaluate=` has found as a run of W&B's of its own, in the group of the run."""
     if context.run_dir is None or LoggerName.wandb not in context.config.loggers:
         return
-    run = start_wandb(context, context.run_dir, plain(context.config), job_type="evaluate")
+    run = start_wandb(context, context.run_dir, recordable(context.config), job_type="evaluate")
     run.log(env_steps, metrics)
     run.close()
 

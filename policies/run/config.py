@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -32,12 +32,15 @@ CHECKPOINTS = "checkpoints"
 
 # Options that permit something to one command: they are not recorded, and never read from a record. (A run
 # folder of somebody else may neither start a process nor send the secrets of this machine to a server.)
+# A `*` stands for any name: the parts of a mixture may be services.
 PERMISSIONS = (
     "allow_links",
     "resume_without_damaged",
     "resume_if_there",
     "env.serve",
     "env.headers_from_env",
+    "env.parts.*.serve",
+    "env.parts.*.headers_from_env",
 )
 
 
@@ -281,15 +284,33 @@ def holds_a_run(run_dir: Path) -> str:
 def remove_permissions(settings: dict[str, Any]) -> None:
     """Take out of nested settings what was permitted to one command."""
     for name in PERMISSIONS:
-        section, _, option_name = name.rpartition(".")
-        owner = settings.get(section) if section else settings
-        if isinstance(owner, dict):
+        *sections, option_name = name.split(".")
+        for owner in _owners(settings, sections):
             owner.pop(option_name, None)
+
+
+def _owners(settings: Any, sections: Sequence[str]) -> Iterator[dict[Any, Any]]:
+    """The nested settings in these sections, of which `*` is each that there is."""
+    if not isinstance(settings, dict):
+        return
+    if not sections:
+        yield settings
+        return
+    first, *inner = sections
+    for section in list(settings) if first == "*" else [first]:
+        yield from _owners(settings.get(section), inner)
+
+
+def recordable(config: Config) -> dict[str, Any]:
+    """A config as the types of YAML, without what was permitted to one command: what may be written."""
+    settings = plain(config)
+    remove_permissions(settings)
+    return settings
 
 
 def save(config: Config, run_dir: Path) -> None:
     """Record a run's config in its folder, with the number of its format."""
-    save_record(plain(config), run_dir)
+    save_record(recordable(config), run_dir)
 
 
 def save_record(settings: Mapping[str, Any], run_dir: Path) -> None:

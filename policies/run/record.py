@@ -22,7 +22,7 @@ from policies.agents.agent import Agent
 from policies.agents.base import Encoders
 from policies.evaluation.table import Levels, curves_of, evaluation_table
 from policies.recording.services import Services
-from policies.run.config import TASKS, Config, plain, save
+from policies.run.config import TASKS, Config, plain, recordable, save
 from policies.run.context import RunContext, RunEnvironments, RunHost
 from policies.run.forecast import forecast, recorded_minutes
 from policies.run.progress import RunProgress
@@ -96,7 +96,7 @@ class RunRecord:
             # Of an episode on the test list. What is not recorded with the family is measured at the end.
             self._used["levels"] = Levels(self._context.reference).of_list(self._context.tasks.test)
             save_used(self._used, self._folder)
-            settings = plain(self._config) | {"versions": versions()}
+            settings = recordable(self._config) | {"versions": versions()}
             self._services = Services(self._context, settings, self._resumed)
             followers = *self._services.followers, *self._host.followers
             self._logger = Logger(self._folder, followers, resume_at=self._resumed.get("metrics_offset", 0))

@@ -13,8 +13,10 @@ import yaml
 from configs.compose import MODES, Composer
 from configs.records import HYDRAS, is_among, recorded
 from configs.runs import continued
+from envs.meta.mixtures.mixture import MixtureConfig
 from envs.meta.third_party.openenv import OpenEnvConfig
 from policies.run.config import CHECKPOINTS, FORMAT, RECORD, Config, plain, save
+from tests.envs.remote.fake_server import FakeServer
 from utils.checkpoint import CheckpointStore
 from utils.options import OptionError
 
@@ -266,6 +268,9 @@ def test_a_record_does_not_choose_where_modules_come_from(
 def test_sections_hold_their_options() -> None:
     assert is_among("backend.name", ["backend."]) and is_among("seed", ["seed"])
     assert not is_among("seeds", ["seed"]) and not is_among("backend", ["backend."])
+    assert is_among("env.parts.far.urls", ["env.parts.*.urls"])
+    assert not is_among("env.parts.far.size.urls", ["env.parts.*.urls"])
+    assert not is_among("env.parts.far.urls_too", ["env.parts.*.urls"])
 
 
 def test_a_record_starts_no_server_and_sends_no_secret(composer: Composer, tmp_path: Path) -> None:
@@ -278,3 +283,32 @@ def test_a_record_starts_no_server_and_sends_no_secret(composer: Composer, tmp_p
     (tmp_path / RECORD).write_text(yaml.safe_dump(written))
     read = recorded(tmp_path, "resume").env
     assert read.serve is None and read.headers_from_env == []
+
+
+def test_a_record_of_a_mixture_starts_no_server_and_sends_no_secret(
+    composer: Composer, tmp_path: Path
+) -> None:
+    secret = {"serve": "module:app", "headers_from_env": ["Authorization:HOME"]}
+    parts = {"far": {"family": "OpenEnv", "patience_s": 7.0} | secret, "grid": "GridNavi"}
+    save(replace(composer.config(composer.parse(STARTED)), env=MixtureConfig(parts=parts)), tmp_path)
+    written = yaml.safe_load((tmp_path / RECORD).read_text())
+    assert written["env"]["parts"] == {"far": {"family": "OpenEnv", "patience_s": 7.0}, "grid": "GridNavi"}
+    # Nor is what somebody else has put there read.
+    written["env"]["parts"]["far"] |= secret
+    (tmp_path / RECORD).write_text(yaml.safe_dump(written))
+    read = recorded(tmp_path, "resume").env.parts
+    assert set(read.far) == {"family", "patience_s"} and read.grid == "GridNavi"
+
+
+def test_a_resume_may_serve_a_part_again_and_find_it_elsewhere(composer: Composer, tmp_path: Path) -> None:
+    part = {"family": "OpenEnv", "observation": ["numbers:4"], "actions": ["column:4"]}
+    config = composer.config(composer.parse(["env=Mixture", "algorithm=PPO"]))
+    with FakeServer() as gone, FakeServer() as server:
+        parts = {"far": part | {"urls": [gone.url]}, "near": part | {"urls": [gone.url]}}
+        save(replace(config, env=replace(config.env, parts=parts)), tmp_path)  # pyright: ignore[reportCallIssue]
+        config = again(composer, tmp_path, f"env.parts.far.urls=[{server.url}]")
+        assert config.env.parts["far"]["urls"] == [server.url]  # pyright: ignore[reportAttributeAccessIssue]
+        said = refusal(composer, tmp_path, "env.parts.far.serve=module:app")
+        assert "urls= are servers that run already, and serve= starts some" in said
+        said = refusal(composer, tmp_path, "env.parts.far.patience_s=3")
+        assert "env.parts.far.patience_s=3 cannot change with resume=" in said

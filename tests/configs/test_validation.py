@@ -108,6 +108,10 @@ CONTRADICTIONS = [
     ),
     ("algorithm=PPO learner.overlap=bounded", "learner.overlap=bounded has waves played by an older policy"),
     ("backend.name=proces", "backend=proces is not known. Did you mean 'process'?"),
+    (
+        "env=Mixture env.parts.far.family=OpenEnv env.parts.far.patience_s=60",
+        "env.parts.far.patience_s=60 is not below backend.call_timeout_s=60, so a call",
+    ),
     ("env=OpenEnv env.patience_s=60", "env.patience_s=60 is not below backend.call_timeout_s=60, so a call"),
     (
         "env=OpenEnv backend.call_timeout_s=50",

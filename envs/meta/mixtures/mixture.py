@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from envs.base import EnvConfig, EnvSpec, Obs, Shelf, Split, TaskFamily, map_obs
 from envs.meta.kernels import check_split
-from envs.meta.mixtures.mixture_shard import MixtureShard
-from envs.meta.mixtures.named_parts import checked_parts, family_of_part, named_parts
+from envs.meta.mixtures.mixture_shard import MixtureShard, PartShards
+from envs.meta.mixtures.named_parts import checked_parts, family_of_part, lacking, named_parts, of_part
 from envs.meta.mixtures.shared_spaces import SharedActions, SharedObs
 from utils.options import option
 
@@ -41,6 +41,14 @@ class MixtureConfig(EnvConfig):
     def resolved(self) -> Self:
         """The parts by their names, whatever they were given as."""
         return replace(self, parts=named_parts(self.parts))
+
+    def waits(self) -> dict[str, float]:
+        """Those of every part; slots wait at the same time, so they do not add up."""
+        return {
+            f"parts.{part.name}.{option_name}": seconds
+            for part in checked_parts(named_parts(self.parts))
+            for option_name, seconds in part.config.waits().items()
+        }
 
     def for_pictures(self) -> Self:
         """Each part gets the options that it needs to draw."""
@@ -73,6 +81,8 @@ class Mixture(TaskFamily):
 
     Config = MixtureConfig
     shelf = Shelf.mixtures
+    # As far as its parts are; those that are not are refused when they are built.
+    is_declared = True
     config: MixtureConfig
 
     def __init__(self, config: MixtureConfig) -> None:
@@ -105,6 +115,29 @@ class Mixture(TaskFamily):
             parts=self.names,
         )
 
+    @classmethod
+    def lacks(cls, config: EnvConfig) -> str | None:
+        """What a part lacks."""
+        assert isinstance(config, MixtureConfig)
+        return lacking(checked_parts(named_parts(config.parts)))
+
+    def prepare(self, num_slots: int) -> None:
+        """Let each part check what it needs; a slot keeps its seat there while it plays another part."""
+        for name, family in zip(self.names, self.families, strict=True):
+            # Parts that are played on the same servers take seats beside each other.
+            sharing = sum(not family.servers().isdisjoint(other.servers()) for other in self.families)
+            with of_part(name):
+                family.prepare(num_slots * max(sharing, 1))
+        repeats = all(family.spec.deterministic for family in self.families)
+        self.spec = replace(self.spec, deterministic=repeats)
+
+    def servers(self) -> frozenset[str]:
+        return frozenset().union(*(family.servers() for family in self.families))
+
+    def measured(self) -> dict[str, float]:
+        """What the parts have measured; parts on the same server tell the same of it."""
+        return {name: value for family in self.families for name, value in family.measured().items()}
+
     def sample_tasks(self, rng: np.random.Generator, n: int, split: str) -> NDArray[np.float64]:
         check_split(split)
         # One offset for n evenly spaced points: each part gets its share of them, up to one, and a single
@@ -122,8 +155,13 @@ class Mixture(TaskFamily):
     def horizons(self, tasks: NDArray[np.float64]) -> NDArray[np.int64]:
         return self._lengths[self.spec.parts_of(tasks)]
 
-    def make_shard(self, num_slots: int, threads: int = 1) -> MixtureShard:
-        return MixtureShard(self.families, num_slots, threads, self._obs, self._actions, self._info_columns)
+    def make_shard(self, num_slots: int, threads: int = 1) -> PartShards:
+        kind = MixtureShard
+        if any(family.waits_in_coroutines for family in self.families):
+            from envs.meta.mixtures.async_mixture_shard import AsyncMixtureShard  # asyncio is for services
+
+            kind = AsyncMixtureShard
+        return kind(self.families, num_slots, threads, self._obs, self._actions, self._info_columns)
 
     @property
     def has_oracle(self) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -67,7 +69,7 @@ def _checked(name: str, options: dict[str, Any]) -> MixturePart:
         raise OptionError(f"{owner} has no family: add {owner}.family=NAME.")
 
     own = {key: value for key, value in options.items() if key not in ("family", "weight")}
-    config = _kind(owner, options["family"]).Config
+    config = _kind(owner, str(options["family"])).Config
     for key in own:
         if key in _COMMON:
             raise OptionError(f"{owner}.{key} is common to all parts: write env.{key}={own[key]}.")
@@ -85,24 +87,46 @@ def _weight(owner: str, weight: Any) -> float:
     return float(weight)
 
 
-def _kind(owner: str, family: object) -> type[TaskFamily]:
-    """The registered family of a part, if it can be played with what is installed."""
+def _kind(owner: str, family: str) -> type[TaskFamily]:
+    """The registered family of a part."""
     from envs.meta import FAMILIES  # the registry imports this module
-    from envs.meta.third_party.installed import missing
 
     if family not in FAMILIES:
-        raise OptionError(f"{owner}.family={family} is not known.{nearest(str(family), FAMILIES)}")
-    kind = FAMILIES[str(family)]
+        raise OptionError(f"{owner}.family={family} is not known.{nearest(family, FAMILIES)}")
+    kind = FAMILIES[family]
     if "parts" in {item.name for item in fields(kind.Config)}:
         raise OptionError(f"{owner}.family={family} is a mixture itself: give its parts here, one by one.")
-    if lacking := missing(kind):
-        raise OptionError(f"{owner}: {lacking}")
     return kind
 
 
+def lacking(parts: list[MixturePart]) -> str | None:
+    """What a part needs to be played and is not there, as a sentence; None: nothing."""
+    from envs.meta.third_party.installed import missing
+
+    for part in parts:
+        owner = f"env.parts.{part.name}"
+        if needed := missing(_kind(owner, part.config.family), part.config):
+            return f"{owner}: {needed}"
+    return None
+
+
 def family_of_part(part: MixturePart) -> TaskFamily:
-    """The family of a part; what it refuses is named with the part."""
+    """The family of a part; what it refuses is named with the part.
+
+    One that is declared by its options alone is also built where it cannot be played (`lacking`).
+    """
+    owner = f"env.parts.{part.name}"
+    kind = _kind(owner, part.config.family)
+    if not kind.is_declared and (needed := lacking([part])):
+        raise OptionError(needed)
+    with of_part(part.name):
+        return kind(part.config)
+
+
+@contextmanager
+def of_part(name: str) -> Iterator[None]:
+    """Entered while a part is asked: what it refuses is named with the part."""
     try:
-        return _kind(f"env.parts.{part.name}", part.config.family)(part.config)
+        yield
     except OptionError as error:
-        raise OptionError(f"env.parts.{part.name}: {error}") from error
+        raise OptionError(f"env.parts.{name}: {error}") from error

@@ -100,6 +100,7 @@ class OpenEnv(TaskFamily):
     Config = OpenEnvConfig
     shelf = Shelf.third_party
     is_declared = True
+    waits_in_coroutines = True
     config: OpenEnvConfig
 
     def __init__(self, config: OpenEnvConfig) -> None:
@@ -184,6 +185,10 @@ class OpenEnv(TaskFamily):
 
         self._serve()
         return RemoteShard(num_slots, self._setup)
+
+    def servers(self) -> frozenset[str]:
+        served = {f"{self.config.serve} {self.config.num_servers}"} if self.config.serve else set[str]()
+        return frozenset(served | {shown_url(url) for url in self.config.urls})
 
     def measured(self) -> dict[str, float]:
         """What the sessions of this process have cost so far, by server."""
