@@ -102,6 +102,14 @@ class Attackers:
         if order is not None:
             self._order[slots] = order
 
+    def routes(self, slot: int) -> list[tuple[int, int]]:
+        """(host, other host) where escalating the first tells the address of the second."""
+        links = self._links[slot].tolist()
+        hosts = range(sc.NUM_HOSTS)
+        return [
+            (host, other) for host in hosts for other in hosts if links[host] >> other & 1 and other != host
+        ]
+
     def choose(self, slots: Ints, at: At, draws: NDArray[np.float64]) -> tuple[Ints, Ints]:
         """The verbs and targets of this step; one uniform draw for each slot."""
         kind = self.kind[at]

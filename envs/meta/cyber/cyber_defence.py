@@ -269,9 +269,10 @@ class CyberDefenceShard(Shard):
         info[at] = truth
 
     def render(self, slot: int) -> NDArray[np.uint8]:
-        """The network: the true state beside what blue sees, decoys, and both moves in words."""
-        verb, target = int(self.attackers.verb[slot]), int(self.attackers.target[slot])
-        return network_picture(self.network, slot, verb, target, int(self._action[slot]))
+        """The network: the true state beside what blue sees, routes, decoys, and both moves in words."""
+        red = int(self.attackers.verb[slot]), int(self.attackers.target[slot])
+        routes = self.attackers.routes(slot)
+        return network_picture(self.network, slot, red, int(self._action[slot]), routes)
 
 
 def _scanned_by_green(draws: NDArray[np.float64]) -> Ints:
