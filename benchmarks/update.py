@@ -3,6 +3,7 @@
     python -m benchmarks.update     every memory, in float32 and bfloat16, into benchmarks/results/update.json
     python -m benchmarks.update --memory GRU --profile       where the time of one goes
     python -m benchmarks.update --algorithm SAC TD3 --repeats 3
+    python -m benchmarks.update --short-trials               an LSTM where many rows start a trial, alone
 
 A row is one time step of one trial through the update of everything: critics, actor, temperature, targets.
 Shapes of AntDir: 32 trials of 402 rows (two episodes of 200 steps), memories of 128, heads of three layers of
@@ -26,6 +27,7 @@ import torch
 
 from benchmarks.parts.machine import facts, write
 from benchmarks.parts.plain_sac import Padded, PlainSAC
+from benchmarks.parts.short_trials import measure as measure_short_trials
 from buffers.base import Batch, Needs
 from buffers.replay import Replay
 from envs.base import TaskFamily
@@ -170,9 +172,13 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--short-trials", action="store_true", help="that case alone, into a file of its own")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()  # as every run does; the plain form gains by it too
+    if asked.short_trials:
+        measure_short_trials(max(asked.repeats, 30))
+        return
     family = make_family("AntDir", max_rollouts_per_task=EPISODES, max_episode_steps=HORIZON)
     machine = facts()
     print(machine["text"])
