@@ -52,7 +52,7 @@ class ServedApp:
 
     def start(self) -> None:
         """Start the process, and the thread that watches it; `wait` waits until it answers."""
-        self.port = self.port or _free_port()
+        self.port = self.port or free_port()
         self._launch()
         self._watch = threading.Thread(target=self._look, name="watch over a server", daemon=True)
         self._watch.start()
@@ -155,7 +155,8 @@ def check_installed() -> None:
         raise OptionError("serve= needs the package openenv with its server: pip install openenv.")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody listens on just now."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 from openenv.core.env_server.http_server import create_fastapi_app  # pyright: ignore[reportMissingImports]
@@ -10,7 +11,7 @@ from openenv.core.env_server.interfaces import Environment  # pyright: ignore[re
 from openenv.core.env_server.types import Action, Observation, State  # pyright: ignore[reportMissingImports]
 from pydantic import Field
 
-from envs.remote.servers.command import SEATS, serve
+from envs.remote.servers.command import seats_told, serve
 from envs.remote.servers.four_in_a_row import COLUMNS, OPPONENTS, THEM, US, FourInARow, reply
 
 
@@ -116,7 +117,8 @@ class Connect4(Environment[Move, Position, State]):
         return self._state
 
 
-app = create_fastapi_app(Connect4, Move, Position, max_concurrent_envs=SEATS, env_name="connect4")
+make_app = partial(create_fastapi_app, Connect4, Move, Position, env_name="connect4")
+app = make_app(max_concurrent_envs=seats_told())
 
 if __name__ == "__main__":
-    serve(app, __doc__ or "")
+    serve(make_app, __doc__ or "")

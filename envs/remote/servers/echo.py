@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 
 from openenv.core.env_server.http_server import create_fastapi_app  # pyright: ignore[reportMissingImports]
@@ -11,7 +12,7 @@ from openenv.core.env_server.interfaces import Environment  # pyright: ignore[re
 from openenv.core.env_server.types import Action, Observation, State  # pyright: ignore[reportMissingImports]
 from pydantic import Field
 
-from envs.remote.servers.command import SEATS, serve
+from envs.remote.servers.command import seats_told, serve
 
 
 class Saying(Action):
@@ -77,7 +78,8 @@ class EchoEnvironment(Environment[Saying, Echo, State]):
         return self._state
 
 
-app = create_fastapi_app(EchoEnvironment, Saying, Echo, max_concurrent_envs=SEATS, env_name="echo")
+make_app = partial(create_fastapi_app, EchoEnvironment, Saying, Echo, env_name="echo")
+app = make_app(max_concurrent_envs=seats_told())
 
 if __name__ == "__main__":
-    serve(app, __doc__ or "")
+    serve(make_app, __doc__ or "")

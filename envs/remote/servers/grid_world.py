@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 from openenv.core.env_server.http_server import create_fastapi_app  # pyright: ignore[reportMissingImports]
@@ -10,7 +11,7 @@ from openenv.core.env_server.interfaces import Environment  # pyright: ignore[re
 from openenv.core.env_server.types import Action, Observation, State  # pyright: ignore[reportMissingImports]
 from pydantic import Field
 
-from envs.remote.servers.command import SEATS, serve
+from envs.remote.servers.command import seats_told, serve
 
 SIZE = 5
 MOVES = {"north": (0, 1), "south": (0, -1), "east": (1, 0), "west": (-1, 0)}
@@ -72,7 +73,8 @@ class GridWorld(Environment[Step, Told, State]):
         return self._state
 
 
-app = create_fastapi_app(GridWorld, Step, Told, max_concurrent_envs=SEATS, env_name="grid_world")
+make_app = partial(create_fastapi_app, GridWorld, Step, Told, env_name="grid_world")
+app = make_app(max_concurrent_envs=seats_told())
 
 if __name__ == "__main__":
-    serve(app, __doc__ or "")
+    serve(make_app, __doc__ or "")

@@ -75,7 +75,8 @@ class FakeServer:
     schema: dict[str, Any] = field(default_factory=lambda: SCHEMA)
     port: int = 0
     tls: ssl.SSLContext | None = None
-    # Seconds between two pings, and for which the answer to one is waited for.
+    # Seconds between two pings, for which the answer to one is waited for, and then for a goodbye. (Ten is
+    # what the library waits for that; uvicorn, which serves OpenEnv, cuts the line at once.)
     ping_s: float | None = 20.0
     # (session, message) in the order of their arrival.
     log: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
@@ -123,6 +124,7 @@ class FakeServer:
             ssl=self.tls,
             ping_interval=self.ping_s,
             ping_timeout=self.ping_s,
+            close_timeout=self.ping_s,
         )
         self.port = next(iter(self._server.sockets)).getsockname()[1]
 

@@ -6,7 +6,6 @@ import asyncio
 import datetime
 import ssl
 import time
-from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -17,48 +16,16 @@ from envs.remote.protocol import SessionLostError
 from envs.remote.rollouts import HttpEnvClient, ParallelRolloutCollector
 from envs.remote.service_setup import Patience
 from envs.remote.session import Session
+from tests.envs.remote.dead_line import DeadLine
 from tests.envs.remote.fake_server import FakeServer
 from tests.envs.remote.rollouts.clients import column
 
 
-class DeadLine:
-    """A proxy that hands bytes on until it `dies`: then both ends stay open, and hear nothing more."""
-
-    def __init__(self, port: int) -> None:
-        self._to, self._dead = port, set[asyncio.StreamWriter]()
-        self._writers: list[asyncio.StreamWriter] = []
-
-    async def __aenter__(self) -> DeadLine:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for writer in self._writers:
-            writer.transport.abort()
-        await asyncio.sleep(0)
-
-    def die(self) -> None:
-        """Swallow everything on the lines that are there; new ones are in order."""
-        self._dead = set(self._writers)
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        other_reader, other = await asyncio.open_connection("127.0.0.1", self._to)
-        self._writers += [writer, other]
-        await asyncio.gather(self._hand_on(reader, other), self._hand_on(other_reader, writer))
-
-    async def _hand_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await reader.read(65536):
-                if writer not in self._dead:
-                    writer.write(data)
-            if writer not in self._dead:
-                writer.close()
-
-
 def test_a_line_that_goes_dead_ends_the_session_and_gives_its_seat_back() -> None:
-    """A half-open socket: neither end is told. A server notices by its pings, a session by its time-out."""
+    """A half-open socket: neither end is told. A server notices by its pings, a session by its time-out.
+
+    `servers/test_seats.py` has it with a real server, which has to give the seat back within 3 s.
+    """
 
     async def work(server: FakeServer) -> None:
         async with DeadLine(server.port) as line:

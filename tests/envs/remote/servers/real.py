@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from envs.remote.pages import is_healthy
-from envs.remote.serving import ServedApp
+from envs.remote.serving import START_S, ServedApp, free_port
+
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @contextmanager
@@ -22,6 +27,23 @@ def serving(name: str) -> Iterator[ServedApp]:
         yield server
     finally:
         server.end()
+
+
+@contextmanager
+def program(name: str, *words: str) -> Iterator[str]:
+    """The address of a server that was started as a user starts it, with more words on its command line."""
+    port = free_port()
+    command = [sys.executable, "-m", f"envs.remote.servers.{name}", "--port", str(port), *words]
+    process, url = subprocess.Popen(command, cwd=ROOT), f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + START_S
+        while not is_healthy(url):
+            assert process.poll() is None and time.monotonic() < deadline, f"{command} does not answer"
+            time.sleep(0.1)
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def kill(server: ServedApp) -> None:

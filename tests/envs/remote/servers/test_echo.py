@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -114,18 +113,5 @@ def test_a_message_that_is_too_large_ends_the_session(server: ServedApp) -> None
         assert not session.is_open
         await session.reset({"seed": 1})
         await session.close()
-
-    asyncio.run(work())
-
-
-def test_seats_are_given_back_at_once(server: ServedApp) -> None:
-    """Also by sessions that were aborted; the server counts them."""
-
-    async def work() -> None:
-        sessions: list[Any] = [Session(server.url) for _ in range(20)]
-        for _ in range(3):
-            await asyncio.gather(*(session.reset({"seed": 1}) for session in sessions))
-            for session in sessions:
-                session.abort()
 
     asyncio.run(work())
