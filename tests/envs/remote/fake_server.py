@@ -84,6 +84,8 @@ class FakeServer:
     sessions: int = 0
     open: set[int] = field(default_factory=set)
     most_open: int = 0
+    # Sessions that found no seat.
+    refused: int = 0
 
     def __enter__(self) -> Self:
         self._loop = LoopThread("fake server")
@@ -149,6 +151,7 @@ class FakeServer:
         try:
             with suppress(ConnectionClosed):
                 if len(self.open) >= self.seats:
+                    self.refused += 1
                     said = {"message": "at capacity", "code": "CAPACITY_REACHED", "max_sessions": self.seats}
                     await connection.send(json.dumps({"type": "error", "data": said}))
                     return

@@ -73,7 +73,7 @@ def test_rows_are_equal_on_every_backend_and_over_a_killed_server() -> None:
         assert len(serial) > 10
         for backend in ("thread", "asyncio", "process"):
             assert rows_of(server, backend) == serial
-        for backend in ("asyncio", "process"):
+        for backend in ("serial", "thread", "asyncio", "process"):
             assert rows_of(server, backend, killed_at=6) == serial
 
 
