@@ -11,7 +11,8 @@ import gymnasium
 
 from benchmarks.parts.defence.plain_defence import PlainDefence
 from benchmarks.parts.families import Cheetah, Toy, ToyConfig, ToyEnv
-from envs.base import TaskFamily
+from envs.base import Rows, TaskFamily
+from envs.interop.cage2 import true_states
 from envs.meta.locomotion.mujoco_shard import hush_mujoco
 from envs.meta.make_env import make_env, make_family
 from envs.meta.third_party.gymnasium_family import GymnasiumFamily
@@ -43,6 +44,8 @@ class Case:
     envpool: tuple[str, dict[str, Any]] | None = None
     # Whether going on with the first slots that are ready is a row, too.
     takes_first: bool = False
+    # What a caller may ask for beside the rows: the true states, in the words of a published interface.
+    state: Callable[[Rows], object] | None = None
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,7 @@ CASES = {
             defence_env,
             {ACTING: (20, 50, 200, 1000), ENV_ONLY: (20, 50, 200, 1000)},
             takes_first=True,
+            state=true_states,
         ),
         Case(
             "cyber-slow",

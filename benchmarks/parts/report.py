@@ -59,14 +59,18 @@ def _breakdown_lines(table: dict[str, Any]) -> Iterator[str]:
     """Where a round's time goes, in percent."""
     if not table["breakdown"]:
         return
+    # What true states would take of a round that asks for them too; the other shares are without them.
+    with_state = any("state" in shares for shares in table["breakdown"].values())
     yield (
         f"{'where a round goes (%), in a profiled run':{WIDTH}}"
         + "".join(f"{title:>13}" for title in PARTS.values())
         + f"{'us a round':>13}"
+        + (f"{'+ true states':>15}{'us of them':>12}" if with_state else "")
     )
     for name, shares in table["breakdown"].items():
         yield (
             f"{name:{WIDTH}}"
             + "".join(f"{100 * shares[part]:13.1f}" for part in PARTS)
             + f"{shares['round_us']:13,.0f}"
+            + (f"{100 * shares['state']:15.1f}{shares['state_us']:12,.0f}" if with_state else "")
         )

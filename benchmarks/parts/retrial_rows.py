@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -31,6 +32,8 @@ from utils.stopwatch import Stopwatch
 # Waves are long, since at the end of a wave fewer and fewer slots have a trial left.
 TRIALS_PER_SLOT = 25
 WARM_UP_S = 0.3
+# How often the true states are asked for.
+STATES = 30
 MANY_PROCESSES, MANY_THREADS = 200, 64
 
 
@@ -248,7 +251,8 @@ def breakdown(
     env: what the environments would take if no core (or waiting slot) ever idled between the first one's
     begin and the last one's end; slowest: the rest of that time; hand_over: the rest of the calls to the
     backend; inference: acting; bookkeeping: all else, the replay included. With two groups only what is not
-    hidden behind acting counts.
+    hidden behind acting counts. Where a case has true states, state: what asking for them would take of a
+    round that asks for them too; state_us: microseconds of it.
     """
     bench = Bench(table, setting, agent, replay, timed=True)
     try:
@@ -256,6 +260,7 @@ def breakdown(
         calls = _record_calls(bench.manager)
         watch, phases, acting = Stopwatch(), _Phases(replay), list[float]()
         span = bench.watched(seconds, phases, watch, lambda: acting.append(watch.seconds.get("act", 0.0)))
+        state = None if table.case.state is None else _median_s(partial(table.case.state, bench.manager.rows))
     finally:
         bench.close()
     begin, end = span.began, span.began + span.seconds
@@ -273,11 +278,23 @@ def breakdown(
         "inference": inference,
     }
     seconds_of["bookkeeping"] = max(0.0, total - sum(seconds_of.values()))
+    a_round = total / span.rounds
     return {
         **{name: value / total for name, value in seconds_of.items()},
-        "round_us": 1e6 * total / span.rounds,
+        **({} if state is None else {"state": state / (a_round + state), "state_us": 1e6 * state}),
+        "round_us": 1e6 * a_round,
         "env_steps_per_s": span.rate,
     }
+
+
+def _median_s(call: Callable[[], object]) -> float:
+    """Seconds of a call: the median of some."""
+    took = list[float]()
+    for _ in range(STATES):
+        start = perf_counter()
+        call()
+        took.append(perf_counter() - start)
+    return float(np.median(took))
 
 
 def _merged(rounds: list[NDArray[np.float64]], bench: Bench) -> list[tuple[float, float, float]]:

@@ -34,6 +34,8 @@ class SleepAgent:
 # Any class of these names will do, such as those of CybORG itself.
 _ATTACKERS = {"B_lineAgent": "bline", "RedMeanderAgent": "meander", "SleepAgent": "sleep"}
 _LEVELS = ("None", "User", "Privileged")
+# By set of decoys: their names.
+_DECOYS = [[name for bit, name in enumerate(sc.DECOYS) if placed >> bit & 1] for placed in range(256)]
 
 # The arguments of the classes below, and what they decide by themselves or could not keep: here all
 # environments step and end together.
@@ -74,6 +76,20 @@ def _choices(actions: ArrayLike) -> NDArray[Any]:
     if wrong.any():
         raise ValueError(f"An action is a whole number from 0 to 144, not {chosen[wrong][0]}.")
     return chosen.astype(np.int64)
+
+
+def true_states(rows: Rows) -> list[dict[str, dict[str, Any]]]:
+    """The true state of every slot, which CyberDefence writes into the infos of its rows."""
+    truth = Truth.of(rows.info, 0)
+    states: list[dict[str, dict[str, Any]]] = [{} for _ in range(len(rows.info))]
+    for host, name in enumerate(sc.HOSTS):
+        user = truth.has(REMOVABLE, host) | truth.has(STUCK, host)
+        levels = np.where(truth.has(PRIVILEGED, host), 2, user).tolist()
+        files, placed = truth.has(MALWARE, host).tolist(), truth.decoys[:, host].tolist()
+        for state, level, file, decoys in zip(states, levels, files, placed, strict=True):
+            # A list of its own for each host, which the caller may keep and change.
+            state[name] = {"session": _LEVELS[level], "malware": file, "decoys": list(_DECOYS[decoys])}
+    return states
 
 
 class VectorizedCAGE2Envs:
@@ -159,18 +175,7 @@ class VectorizedCAGE2Envs:
             raise OptionError("There is no true state after close(): the environments are gone.")
         if self._rows is None:
             raise OptionError("There is no true state before the first reset.")
-        truth = Truth.of(self._rows.info, self.max_steps)
-        states: list[dict[str, dict[str, Any]]] = [{} for _ in range(self.n_envs)]
-        for host, name in enumerate(sc.HOSTS):
-            user = truth.has(REMOVABLE, host) | truth.has(STUCK, host)
-            level = np.where(truth.has(PRIVILEGED, host), 2, user)
-            files = truth.has(MALWARE, host)
-            for state, session, file, placed in zip(
-                states, level.tolist(), files.tolist(), truth.decoys[:, host].tolist(), strict=True
-            ):
-                decoys = [decoy for bit, decoy in enumerate(sc.DECOYS) if placed >> bit & 1]
-                state[name] = {"session": _LEVELS[session], "malware": file, "decoys": decoys}
-        return states
+        return true_states(self._rows)
 
     def close(self) -> None:
         """End the workers and free what they share."""
