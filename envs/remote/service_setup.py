@@ -5,11 +5,14 @@ Here is also what the sessions of this process have cost so far, by server.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from envs.remote.actions import FieldWriter
 from envs.remote.observations import FieldReader
+from envs.remote.service_board import ServiceBoard
 from envs.remote.tasks import TaskSource
 
 
@@ -28,12 +31,13 @@ class Patience:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one server is asked to bear from the sessions of one event loop."""
+    """What one server is asked to bear: from all who share the board, or without one from one event loop."""
 
     # Messages under way at the same time; None: as many as there are sessions.
     max_in_flight: int | None = None
     # Seconds between the beginnings of two messages.
     min_interval_s: float = 0.0
+    board: ServiceBoard | None = None
 
 
 @dataclass
@@ -52,6 +56,21 @@ class Measure:
     refusals: int = 0
     failed_openings: int = 0
 
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """All of these, in their order."""
+        return tuple(vars(self).values())  # not `astuple`, which takes longer than the rest of a message
+
+    def plus(self, numbers: Sequence[float]) -> Measure:
+        """The sum of these and of such numbers of others, which are floats all of them."""
+        both = zip(self.numbers, numbers, strict=True)
+        return Measure(*(own + type(own)(other) for own, other in both))  # pyright: ignore[reportArgumentType]
+
+    @property
+    def failures(self) -> int:
+        """Sessions that could not be opened, for whatever reason."""
+        return self.refusals + self.failed_openings
+
     def shown(self) -> dict[str, float]:
         """The numbers that a run shows: totals, and means over the messages."""
         messages = max(self.messages, 1)
@@ -61,12 +80,34 @@ class Measure:
             "waiting_ms": 1000.0 * self.waiting_s / messages,
             "bytes_per_message": (self.bytes_sent + self.bytes_received) / messages,
             "reopenings": self.reopenings,
-            "refusals": self.refusals + self.failed_openings,
+            "refusals": self.failures,
         }
 
 
 # By server; every gate of this process adds to the same one. Two threads may lose a count, never data.
 MEASURES: dict[str, Measure] = {}
+os.register_at_fork(after_in_child=MEASURES.clear)
+
+
+def measured_at(server: str, board: ServiceBoard | None) -> Measure:
+    """What the sessions of this process, and of all that share its board, have cost so far at a server."""
+    own = MEASURES.get(server, Measure())
+    found = None if board is None else board.found()
+    # Only who has made the board is asked for more than its own.
+    return own if found is None or not found.is_own else own.plus(found.counted(server))
+
+
+def in_few_words(measured: Mapping[str, float]) -> str:
+    """What the metrics of all servers together say, for the console; nothing where there is no server."""
+    servers = {
+        name.removesuffix("/messages") for name in measured if re.match(r"openenv/.+/messages\Z", name)
+    }
+    messages = sum(measured[f"{server}/messages"] for server in servers)
+    if not messages:
+        return ""
+    in_flight = sum(measured[f"{server}/messages"] * measured[f"{server}/in_flight_ms"] for server in servers)
+    reopened = sum(measured[f"{server}/reopenings"] for server in servers)
+    return f"{in_flight / messages:.1f} ms in flight, {reopened:.0f} reopened"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from envs.meta.kernels import check_split
 from envs.remote.actions import FieldWriter, RemoteActionKind
 from envs.remote.observations import FieldReader
 from envs.remote.protocol import shown_url, websocket_url
-from envs.remote.service_setup import MEASURES, Limits, Patience, ServiceSetup
+from envs.remote.service_board import board_of_this_process
+from envs.remote.service_setup import Limits, Patience, ServiceSetup, measured_at
 from envs.remote.tasks import TaskSource, task_arguments
 from envs.remote.words import named_value, value_of
 from utils.options import OptionError, option
@@ -63,9 +64,11 @@ class OpenEnvConfig(EnvConfig):
     missing_reward: MissingReward = option(MissingReward.zero, "a step without a reward: zero, or refuse")
     failover: bool = option(False, "a slot whose server does not answer a reset moves to the next one")
     max_in_flight: int | None = option(
-        None, "messages under way to one server at the same time, per worker; null: no limit", low=1
+        None, "messages under way to one server at the same time, from all workers; null: no limit", low=1
     )
-    min_interval_s: float = option(0.0, "seconds between two messages to one server, per worker", low=0)
+    min_interval_s: float = option(
+        0.0, "seconds between two messages to one server, whichever workers send them", low=0
+    )
     connect_timeout_s: float = option(10.0, "seconds that a connection may take to open", above=0)
     message_timeout_s: float = option(50.0, "seconds that the answer to a message may take", above=0)
     patience_s: float = option(
@@ -128,7 +131,7 @@ class OpenEnv(TaskFamily):
             Patience(
                 config.connect_timeout_s, config.message_timeout_s, config.patience_s, config.max_message_mb
             ),
-            Limits(config.max_in_flight, config.min_interval_s),
+            Limits(config.max_in_flight, config.min_interval_s, board_of_this_process()),
             _headers(config.headers_from_env),
             config.session is SessionUse.per_episode,
             config.failover,
@@ -191,13 +194,13 @@ class OpenEnv(TaskFamily):
         return frozenset(served | {shown_url(url) for url in self.config.urls})
 
     def measured(self) -> dict[str, float]:
-        """What the sessions of this process have cost so far, by server."""
+        """What the sessions of this process and of its workers have cost so far, by server."""
         found: dict[str, float] = {}
-        for url in self._setup.urls:
-            server = shown_url(url)
-            if server in MEASURES:
+        for server in map(shown_url, self._setup.urls):
+            measure = measured_at(server, self._setup.limits.board)
+            if measure.messages or measure.failures:
                 name = server.partition("://")[2]
-                found |= {f"openenv/{name}/{key}": value for key, value in MEASURES[server].shown().items()}
+                found |= {f"openenv/{name}/{key}": value for key, value in measure.shown().items()}
         return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -217,3 +218,61 @@ def test_what_sessions_cost_is_measured_by_server(server: FakeServer) -> None:
     measured = family.measured()
     assert measured[f"openenv/127.0.0.1:{server.port}/messages"] > 20
     assert measured[f"openenv/127.0.0.1:{server.port}/bytes_per_message"] > 50
+
+
+class Turns:
+    """A server whose answers take a moment, and how many it was asked for at the same time."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        turns = self
+
+        class Counted(Game):
+            def observed(self, reward: float | None) -> dict[str, Any]:
+                turns.now -= 1
+                return super().observed(reward)
+
+        self.server = FakeServer(self.plan, Counted)
+
+    def plan(self, session: int, message: dict[str, Any], index: int) -> float:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        return 0.03
+
+
+@pytest.mark.parametrize("backend", ["serial", "thread", "process"])
+@pytest.mark.parametrize("limit", [1, 3, None])
+def test_a_limit_is_that_of_the_server_for_all_workers_together(backend: str, limit: int | None) -> None:
+    turns = Turns()
+    with turns.server as server:
+        family = family_of(server, max_in_flight=limit)
+        with manager_of(family, 6, backend) as manager:
+            turns.most = 0  # the probe opens all sessions
+            manager.reset()
+            for _ in range(4):
+                manager.step(np.full(6, 1))
+    assert turns.most == (limit or 6)
+
+
+def test_the_messages_of_all_workers_keep_their_interval(server: FakeServer) -> None:
+    family = family_of(server, min_interval_s=0.05)
+    with manager_of(family, 4, "process") as manager:
+        began = time.monotonic()
+        manager.reset()
+        assert time.monotonic() - began >= 3 * 0.05
+
+
+@pytest.mark.parametrize("backend", ["thread", "process"])
+def test_what_sessions_of_workers_cost_is_measured_too(server: FakeServer, backend: str) -> None:
+    family, name = family_of(server), f"openenv/127.0.0.1:{server.port}"
+    with manager_of(family, 4, backend) as manager:
+        before = family.measured()
+        server.log.clear()
+        manager.reset()
+        manager.step(np.full(4, 1))
+        server.restart()
+        manager.step(np.full(4, 1))
+        asked = sum(message["type"] != "close" for _, message in server.log)
+        measured = family.measured()
+    assert asked >= 12 and measured[f"{name}/messages"] - before[f"{name}/messages"] >= asked
+    assert measured[f"{name}/reopenings"] - before[f"{name}/reopenings"] in (0, 4)
