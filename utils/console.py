@@ -48,6 +48,7 @@ class Progress:
     # Of the newest evaluation: name -> return of episodes 1..k.
     evaluation: dict[str, list[float]] = field(default_factory=dict)
     tasks: str = ""  # which tasks the last wave has played
+    servers: str = ""  # what messages to services have cost
     memory_parent: int = 0  # bytes
     memory_workers: int = 0
 
@@ -169,6 +170,7 @@ class Console:
             f"{_number(progress.updates_per_s)} updates/s",
             f"return {_number(progress.mean_return_100)}",
             f"by episode {_numbers(progress.return_by_episode)}" if progress.return_by_episode else "",
+            f"servers {progress.servers}" if progress.servers else "",
             f"left {clock(self.seconds_left(progress))}",
         ]
         if with_evaluation:
@@ -206,6 +208,8 @@ class Console:
         facts.add_row("done", f"{progress.trials:,} trials   {episodes}   {progress.updates:,} updates")
         if progress.tasks:
             facts.add_row("tasks", progress.tasks)
+        if progress.servers:
+            facts.add_row("servers", progress.servers)
         memory = _bytes(progress.memory_parent)
         if progress.memory_workers:
             memory += f" + workers {_bytes(progress.memory_workers)}"

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from envs.backends.base import withheld_sentence
+from envs.remote.service_setup import in_few_words
 from policies.agents.agent import Agent
 from policies.agents.base import Encoders
 from policies.evaluation.table import Levels, curves_of, evaluation_table
@@ -172,6 +173,7 @@ class RunRecord:
             return_by_episode=counters.mean_return_by_episode,
             evaluation=self._evaluation,
             tasks=self._progress.played,
+            servers=in_few_words(self._context.family.measured()),
             memory_parent=resident_bytes([os.getpid()]),
             memory_workers=resident_bytes(self._environments.worker_pids),
             phase=counters.stage.replace("_", " "),
