@@ -60,7 +60,7 @@ class Failure:
 
 @dataclass
 class ParallelRolloutStats:
-    """Numbers over rollouts; all 0 where there are none. The deviation is that of a sample."""
+    """Numbers over rollouts; all 0 where there are none. The deviation is that of these returns (ddof 0)."""
 
     mean_return: float = 0.0
     std_return: float = 0.0
@@ -93,7 +93,7 @@ class ParallelRolloutStats:
         per_step = 1000.0 / max(steps, 1)
         return cls(
             mean_return=statistics.fmean(returns),
-            std_return=statistics.stdev(returns) if len(returns) > 1 else 0.0,
+            std_return=statistics.pstdev(returns),
             min_return=min(returns),
             max_return=max(returns),
             mean_length=steps / len(rollouts),

@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
+import pytest
 
 from envs.remote.rollouts.rollout import Failure, ParallelRolloutStats, Rollout
 
@@ -41,7 +44,8 @@ def test_numbers_over_rollouts() -> None:
         a_rollout(3.0, env_s=0.1, agent_s=0.02),
     ]
     stats = ParallelRolloutStats.of(rollouts)
-    assert stats.mean_return == statistics.fmean([1, 4, 3]) and stats.std_return == np.std([1, 4, 3], ddof=1)
+    assert stats.mean_return == statistics.fmean([1, 4, 3])
+    assert stats.std_return == pytest.approx(np.std([1, 4, 3], ddof=0))
     assert (stats.min_return, stats.max_return, stats.num_episodes) == (1.0, 4.0, 3)
     assert (stats.total_steps, stats.mean_length, stats.retries) == (10, 10 / 3, 2)
     assert stats.env_breakdown == {"easy": 2.0, "hard": 4.0}
@@ -66,3 +70,24 @@ def test_failures_are_told_and_all_of_it_is_json() -> None:
 def test_an_error_says_whose_it_is() -> None:
     error = Failure(3, "hard", ValueError("x")).told()
     assert error.__notes__ == ["in episode 3 of hard"]
+
+
+def test_scripts_import_every_published_name_from_one_place_and_torch_only_with_pad() -> None:
+    code = """
+import sys
+from envs.remote.rollouts import AsyncParallelExecutor, HttpEnvClient, OpenEnvGymnasiumWrapper
+from envs.remote.rollouts import ParallelEnvironmentExecutor, ParallelRolloutCollector
+from envs.remote.rollouts import ParallelRolloutStats, Rollout
+assert "torch" not in sys.modules
+from envs.remote.rollouts import pad
+print(OpenEnvGymnasiumWrapper.__module__, pad.__module__)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["envs.interop.openenv_wrapper", "buffers.rollout_tensors"]
+
+
+def test_a_name_that_is_not_published_is_an_ordinary_import_error() -> None:
+    import envs.remote.rollouts as published
+
+    with pytest.raises(AttributeError, match="no attribute 'padd'"):
+        _ = published.padd

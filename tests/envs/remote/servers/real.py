@@ -51,7 +51,7 @@ def kill(server: ServedApp) -> None:
     assert server.pid is not None
     restarts = server.restarts
     os.kill(server.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 120.0
+    deadline = time.monotonic() + START_S
     while server.restarts == restarts or not is_healthy(server.url):
         assert time.monotonic() < deadline, "the server did not come back"
         time.sleep(0.05)
