@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base import arrays_of, uniform_actions
+from envs.base import Obs, arrays_of, uniform_actions
 from envs.interop.spaces import MASK_KEY
 from envs.loop_thread import LoopThread
 from envs.remote.observations import FieldError
@@ -131,12 +131,22 @@ async def _played(
         rows.append((bits, answer.reward, answer.done))
         if answer.done:
             break
-        action = uniform_actions(rng, setup.writer.space, 1)
-        if isinstance(obs, dict) and setup.writer.space.shape == ():
-            legal = np.flatnonzero(obs[MASK_KEY])
-            action = legal[rng.integers(len(legal))] if len(legal) else action
-        answer = await session.step(setup.writer.write(action))
+        answer = await session.step(setup.writer.write(_legal_action(setup, rng, obs)))
     return rows
+
+
+def _legal_action(setup: ServiceSetup, rng: np.random.Generator, obs: Obs) -> NDArray[Any]:
+    """A uniform action, among those that a mask allows: the masks of several choices stand side by side."""
+    action = uniform_actions(rng, setup.writer.space, 1).reshape(-1)
+    if not isinstance(obs, dict):
+        return action
+    start = 0
+    for number, field in enumerate(setup.writer.fields):
+        legal = np.flatnonzero(obs[MASK_KEY][start : start + field.size])
+        start += field.size
+        if len(legal):
+            action[number] = legal[rng.integers(len(legal))]
+    return action
 
 
 async def _check_seats(setup: ServiceSetup, task: NDArray[np.float64], num_slots: int) -> None:

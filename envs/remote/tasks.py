@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.base import Split
+from envs.remote.protocol import RemoteError, shown_url
 from envs.remote.words import named_value, value_of
 from utils.options import OptionError
 
@@ -112,6 +113,9 @@ class TaskSource:
     api: str | None = None
     # Told to every reset.
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    # How many tasks the Task API has in each split that was asked for: a run draws from as many to its end,
+    # also while its server starts again.
+    _counts: dict[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def task_dim(self) -> int:
@@ -159,10 +163,14 @@ class TaskSource:
         return told | {argument.name: argument.value(number) for argument, number in drawn}
 
     def _num_tasks(self, split: str, url: str | None, headers: Mapping[str, str]) -> int:
+        if split in self._counts:
+            return self._counts[split]
         from envs.remote.pages import post_json  # it costs a worker, which has no use for it
 
         answer = post_json(url or "", f"{self.api}/num_tasks", {"split": split}, headers)
         count = answer.get("num_tasks", answer.get("count")) if isinstance(answer, dict) else answer
         if not isinstance(count, int) or count < 1:
-            raise ValueError(f"The Task API has no tasks in the split {split!r}: {json.dumps(answer)[:200]}")
+            said = json.dumps(answer)[:200]
+            raise RemoteError(f"{shown_url(url or '')} has no tasks in the split {split!r}: {said}.")
+        self._counts[split] = count
         return count

@@ -14,7 +14,7 @@ from envs.base import EnvConfig, EnvSpec, Shard, Shelf, TaskFamily
 from envs.meta.kernels import check_split
 from envs.remote.actions import FieldWriter, RemoteActionKind
 from envs.remote.observations import FieldReader
-from envs.remote.protocol import shown_url, websocket_url
+from envs.remote.protocol import RemoteError, shown_url, websocket_url
 from envs.remote.service_board import board_of_this_process
 from envs.remote.service_setup import Limits, Patience, ServiceSetup, measured_at
 from envs.remote.tasks import TaskSource, task_arguments
@@ -161,12 +161,20 @@ class OpenEnv(TaskFamily):
         if self._is_prepared:
             return
         self._serve()
-        tasks = self.sample_tasks(np.random.default_rng(0), 20, "train")
+        tasks = self._first_tasks()
         other = next((task for task in tasks if (task != tasks[0]).any()), tasks[0])
         findings = probe(self._setup, np.stack([tasks[0], other]), num_slots)
         tell(findings, self._setup)
         self.spec = replace(self.spec, deterministic=findings.deterministic)
         self._is_prepared = True
+
+    def _first_tasks(self) -> NDArray[np.float64]:
+        """Some tasks of training; a Task API that lacks those of either split is refused."""
+        try:
+            tasks, _ = (self.sample_tasks(np.random.default_rng(0), 20, split) for split in ("train", "test"))
+        except RemoteError as error:
+            raise OptionError(f"task_api={self.config.task_api}: {error}") from error
+        return tasks
 
     def _serve(self) -> None:
         if self.config.serve and not self._setup.urls:

@@ -78,6 +78,8 @@ class FakeServer:
     # Seconds between two pings, for which the answer to one is waited for, and then for a goodbye. (Ten is
     # what the library waits for that; uvicorn, which serves OpenEnv, cuts the line at once.)
     ping_s: float | None = 20.0
+    # How long the answer to a ping is waited for, where that is another time.
+    pong_s: float | None = None
     # (session, message) in the order of their arrival.
     log: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     headers: list[Headers] = field(default_factory=list)
@@ -125,7 +127,7 @@ class FakeServer:
             process_request=self._page,
             ssl=self.tls,
             ping_interval=self.ping_s,
-            ping_timeout=self.ping_s,
+            ping_timeout=self.pong_s or self.ping_s,
             close_timeout=self.ping_s,
         )
         self.port = next(iter(self._server.sockets)).getsockname()[1]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from envs.remote.actions import RemoteActionKind
 from tests.envs.remote.fake_server import FakeServer, Game
 from tests.envs.remote.played_service import family_of
 from utils.options import OptionError
@@ -107,3 +108,60 @@ def test_a_session_that_opens_slowly_is_no_missing_seat(monkeypatch: pytest.Monk
     with FakeServer(plan=slow) as server:
         family_of(server).prepare(3)
         assert server.most_open >= 3
+
+
+def test_a_server_whose_first_session_is_another_one_does_not_repeat_itself(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Within a session it repeats itself, and so do all sessions after the first."""
+    made: list[Game] = []
+
+    class Warming(Game):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+            self.is_first = len(made) == 1
+
+        def observed(self, reward: float | None) -> dict[str, Any]:
+            found = super().observed(reward)
+            found["observation"]["numbers"][3] += self.is_first
+            return found
+
+    with FakeServer(make=Warming) as server:
+        family = family_of(server)
+        family.prepare(1)
+    assert not family.spec.deterministic and "is not deterministic" in caplog.text
+
+
+class Strict(Game):
+    """Two choices at once, of 3 and of 2, which refuses what its flags do not allow."""
+
+    SIZES = (3, 2)
+
+    def flags(self) -> list[int]:
+        first = [int(one != self.t % 3) for one in range(3)]
+        return first + [int(one == self.t % 2) for one in range(2)]
+
+    def step(self, data: dict[str, Any]) -> dict[str, Any]:
+        flags = self.flags()
+        assert flags[data["column"]] and flags[3 + data["row"]], f"{data} at {flags}"
+        return super().step(data)
+
+    def observed(self, reward: float | None) -> dict[str, Any]:
+        found = super().observed(reward)
+        found["observation"]["legal"] = self.flags()
+        return found
+
+
+STRICT: dict[str, Any] = {
+    "action_kind": RemoteActionKind.several,
+    "actions": ["column:3", "row:2"],
+    "mask": "legal:flags",
+}
+STRICT_SCHEMA = {"action": {}, "observation": {}}
+
+
+def test_the_probe_takes_legal_actions_of_several_choices() -> None:
+    with FakeServer(make=Strict, schema=STRICT_SCHEMA) as server:
+        family_of(server, **STRICT).prepare(1)
+        assert len(server.steps()) > 12

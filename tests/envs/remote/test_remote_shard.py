@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from envs.base import SlotError
 from envs.meta.make_env import make_parallel_env
 from envs.parallel_env_manager import EnvCrashLoopError
+from envs.remote.protocol import SessionLostError
+from envs.remote.session import Session
 from tests.envs.meta.played import Played
 from tests.envs.remote.fake_server import FakeServer, Game
 from tests.envs.remote.played_service import OPTIONS, family_of, manager_of, rows_of
@@ -86,3 +91,50 @@ def test_an_error_of_the_environment_is_a_fault_with_its_words() -> None:
         broken.append(True)
         with pytest.raises(EnvCrashLoopError, match="EXECUTION_ERROR: as planned"):
             env.step(np.array([3]))
+
+
+class Over(Game):
+    """The episode of task 1 is over before it begins."""
+
+    def reset(self, data: dict[str, Any]) -> dict[str, Any]:
+        return super().reset(data) | {"done": data["task"] == 1}
+
+
+def test_a_reset_that_is_over_already_is_a_fault_of_its_slot() -> None:
+    with FakeServer(make=Over) as server:
+        played = Played(family_of(server), 2)
+        with pytest.raises(SlotError, match="the reset answered with an episode that is over") as caught:
+            played.reset([0, 1], [[0.0], [1.0]], [1, 2])
+        assert caught.value.slot == 1
+        played.reset([1], [[2.0]], [1])
+        played.shard.close()
+        with (
+            manager_of(family_of(server), 1) as manager,
+            pytest.raises(EnvCrashLoopError, match="over already"),
+        ):
+            manager.reset(tasks=[[1.0]])
+
+
+@pytest.mark.parametrize("backend", ["serial", "thread", "process"])
+def test_a_pause_of_the_trainer_costs_no_session(backend: str) -> None:
+    """The server asks for a sign of life every 0.3 s, and waits for it for less than the pause."""
+    with FakeServer(ping_s=0.3, pong_s=1.2) as server:
+        family = family_of(server)
+        with manager_of(family, 2, backend) as manager:
+            manager.reset()
+            manager.step(np.full(2, 1))
+            opened = server.sessions
+            time.sleep(2.0)
+            manager.step(np.full(2, 1))
+            assert server.sessions == opened and len(server.open) == 2 and manager.faults.restarts == 0
+        assert family.measured()[f"openenv/127.0.0.1:{server.port}/reopenings"] == 0
+
+
+def test_a_loop_that_stands_still_in_such_a_pause_loses_its_session() -> None:
+    """What the test above would see, were the loop to run during calls alone."""
+    with FakeServer(ping_s=0.3, pong_s=1.2) as server, asyncio.Runner() as runner:
+        session = Session(server.url)
+        runner.run(session.reset({"task": 0}))
+        time.sleep(2.0)
+        with pytest.raises(SessionLostError):
+            runner.run(session.step({"column": 1}))

@@ -10,6 +10,8 @@ import pytest
 from policies.learner import Learner
 from tests.envs.remote.fake_server import FakeServer
 from tests.envs.remote.played_service import OPTIONS
+from tests.envs.remote.task_api import TaskApiServer
+from tests.envs.remote.test_probe import STRICT, STRICT_SCHEMA, Strict
 from tests.runs import tiny_config
 from utils.logger import read_metrics
 
@@ -57,3 +59,28 @@ def test_no_file_of_a_run_holds_the_token_that_its_server_was_sent(
     for file in files:
         written = file.read_bytes()
         assert TOKEN.encode() not in written and b"TOKEN_OF_THE_TEST" not in written, file
+
+
+# -- kinds of tasks and actions ------------------------------------------------------------------------------
+
+
+def test_an_agent_takes_only_what_the_flags_of_several_choices_allow(tmp_path: Path) -> None:
+    """The server fails at anything else, which would end the run."""
+    with FakeServer(make=Strict, schema=STRICT_SCHEMA) as server:
+        trained(tmp_path / "run", "OpenEnv", OPTIONS | STRICT | {"urls": [server.url]})
+        taken = {(step["column"], step["row"]) for _, step in server.steps()}
+    assert taken == {(column, row) for column in range(3) for row in range(2)}
+
+
+def test_tasks_of_the_task_api_are_held_out_and_never_met_in_training(tmp_path: Path) -> None:
+    with TaskApiServer(counts={"train": 3, "test": 2}) as server:
+        options = OPTIONS | {"tasks": [], "task_api": "maze", "urls": [server.url]}
+        last = trained(tmp_path / "run", "OpenEnv", options)
+    assert "eval/held_out/return/episode_1" in last or any(name.startswith("eval/held_out") for name in last)
+    told = [message["data"] for _, message in server.log if message["type"] == "reset"]
+    assert {(one["split"], one["index"]) for one in told if one["split"] == "train"} == {
+        ("train", 0),
+        ("train", 1),
+        ("train", 2),
+    }
+    assert {one["index"] for one in told if one["split"] == "test"} <= {0, 1}

@@ -17,6 +17,7 @@ from envs.meta.make_env import make_env, make_family
 from tests.envs.meta.played import Played, play_alone
 from tests.envs.remote.fake_server import FakeServer, Game
 from tests.envs.remote.played_service import OPTIONS, SCRIPTED, family_of, manager_of, rows_of
+from tests.envs.remote.task_api import TaskApiServer
 from utils.options import OptionError
 
 
@@ -276,3 +277,49 @@ def test_what_sessions_of_workers_cost_is_measured_too(server: FakeServer, backe
         measured = family.measured()
     assert asked >= 12 and measured[f"{name}/messages"] - before[f"{name}/messages"] >= asked
     assert measured[f"{name}/reopenings"] - before[f"{name}/reopenings"] in (0, 4)
+
+
+def test_a_task_of_the_task_api_is_an_entry_of_its_split() -> None:
+    with TaskApiServer(counts={"train": 3, "test": 2}) as server:
+        family = family_of(server, tasks=[], task_api="maze")
+        assert family.spec.split is Split.disjoint and family.spec.task_dim == 2
+        rng = np.random.default_rng(0)
+        train, test = (family.sample_tasks(rng, 50, split) for split in ("train", "test"))
+        assert {tuple(task) for task in train.tolist()} == {(0, 0), (0, 1), (0, 2)}
+        assert {tuple(task) for task in test.tolist()} == {(1, 0), (1, 1)}
+        family.prepare(1)
+        assert server.asked == [("/maze/num_tasks", {"split": split}) for split in ("train", "test")]
+        played = Played(family, 1)
+        played.reset([0], [[1.0, 1.0]], [7])
+        assert server.log[-1][1]["data"] == {"seed": 7, "split": "test", "index": 1}
+        played.shard.close()
+
+
+@pytest.mark.parametrize(
+    ("counts", "says"),
+    [
+        ({}, r"^task_api=maze: http://127.0.0.1:\d+ has no page maze/num_tasks\.$"),
+        ({"train": 0}, "has no tasks in the split 'train'"),
+        ({"train": 1, "test": 0}, "has no tasks in the split 'test'"),
+    ],
+)
+def test_a_task_api_without_tasks_is_one_sentence(counts: dict[str, int], says: str) -> None:
+    with TaskApiServer(counts=counts) as server, pytest.raises(OptionError, match=says):
+        family_of(server, tasks=[], task_api="maze").prepare(1)
+
+
+@pytest.mark.parametrize(
+    ("session", "in_a_trial", "for_the_next"), [("keep", 0, 0), ("per_trial", 0, 1), ("per_episode", 1, 1)]
+)
+def test_a_session_lasts_as_long_as_it_is_told_to(
+    server: FakeServer, session: str, in_a_trial: int, for_the_next: int
+) -> None:
+    with manager_of(family_of(server, session=session), 1) as manager:
+        manager.reset(tasks=[[1.0]])
+        opened = [server.sessions]
+        while manager.running.any():
+            manager.step(np.array([1]))
+        opened.append(server.sessions)
+        manager.reset(tasks=[[1.0]])
+        opened.append(server.sessions)
+    assert np.diff(opened).tolist() == [in_a_trial, for_the_next]
