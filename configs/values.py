@@ -75,6 +75,10 @@ def assign(config: DictConfig, override: Override) -> None:
     if value == "???":
         raise OptionError(f"{key} needs a value; it should be {_kind(node)}.")
 
+    # Where a list holds pairs, {Authorization:HF_TOKEN} is another spelling of [Authorization:HF_TOKEN].
+    if isinstance(node, ListConfig) and isinstance(value, dict):
+        value = [f"{name}:{shown(part)}" for name, part in value.items()]
+
     # OmegaConf knows the type of each option, and converts or refuses the value.
     try:
         OmegaConf.update(config, key, value, merge=True)

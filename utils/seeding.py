@@ -57,6 +57,23 @@ def episode_seeds(trial_seeds: NDArray[np.uint64], episodes: NDArray[np.int64]) 
     return _mix(_mix(trial_seeds) + (episodes.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
 
 
+def follows(seed: int, before: int) -> bool:
+    """Whether `seed` is that of the episode after the one seeded `before`, in the same trial.
+
+    For those who are told the seeds of episodes alone, and not where a trial begins.
+    """
+    return (_unmixed(seed) - _unmixed(before)) % 2**64 == int(_GOLDEN)
+
+
+def _unmixed(z: int) -> int:
+    """The number that `_mix` makes `z` of: each of its three steps can be undone."""
+    z ^= (z >> 31) ^ (z >> 62)
+    z = z * 0x319642B2D24D8EC3 % 2**64
+    z ^= (z >> 27) ^ (z >> 54)
+    z = z * 0x96DE1B173F119089 % 2**64
+    return z ^ (z >> 30) ^ (z >> 60)
+
+
 def uniforms(seeds: NDArray[np.uint64], count: int) -> NDArray[np.float64]:
     """[n, count] uniform draws in [0, 1), row i a function of `seeds[i]` alone.
 

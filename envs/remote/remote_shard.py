@@ -14,8 +14,9 @@ from envs.base import Obs, SlotError, paired_arrays
 from envs.remote.actions import ActionRefusedError
 from envs.remote.observations import FieldError
 from envs.remote.protocol import Answer, SessionLostError, shown_url
-from envs.remote.service_setup import ServiceSetup
+from envs.remote.service_setup import ServiceSetup, SessionUse
 from envs.remote.session import Session
+from utils.seeding import follows
 
 _log = logging.getLogger(__name__)
 
@@ -33,17 +34,27 @@ class RemoteShard(AsyncShard):
     def __init__(self, num_slots: int, setup: ServiceSetup) -> None:
         self._setup = setup
         self._sessions: list[Session | None] = [None] * num_slots
+        # The seed of the episode that each slot has played last.
+        self._seeds: list[int | None] = [None] * num_slots
         self._reward_was_missing = False
 
     async def reset_slot(self, slot: int, task: NDArray[np.float64], seed: int) -> None:
         """Start an episode; a slot without a session opens one here, and only here."""
         session = self._sessions[slot]
-        if session is not None and self._setup.session_per_episode:
+        before, self._seeds[slot] = self._seeds[slot], seed
+        if session is not None and self._asks_for_another(before, seed):
             await session.close()
         answer = await self._reset(slot, self._setup.tasks.reset_arguments(task, seed % SEEDS))
         if answer.done:
             raise SlotError(slot, "the reset answered with an episode that is over already")
         self._store(slot, self._read(slot, answer))
+
+    def _asks_for_another(self, before: int | None, seed: int) -> bool:
+        """Whether an episode with this seed is not played in the session of the one before."""
+        if self._setup.session is SessionUse.per_trial:
+            # A shard is not told where a trial begins, but the seeds of its episodes follow from each other.
+            return before is None or not follows(seed, before)
+        return self._setup.session is SessionUse.per_episode
 
     async def _reset(self, slot: int, arguments: dict[str, Any]) -> Answer:
         """Reset on the server of this slot; with failover, on the next ones where it does not answer."""

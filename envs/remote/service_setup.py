@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from envs.remote.actions import FieldWriter
 from envs.remote.observations import FieldReader
@@ -110,6 +111,14 @@ def in_few_words(measured: Mapping[str, float]) -> str:
     return f"{in_flight / messages:.1f} ms in flight, {reopened:.0f} reopened"
 
 
+class SessionUse(Enum):
+    """How long a slot keeps its session: as long as it can, for one trial, or for one episode."""
+
+    keep = "keep"
+    per_trial = "per_trial"
+    per_episode = "per_episode"
+
+
 @dataclass(frozen=True)
 class ServiceSetup:
     """All that a worker needs to know of the servers and of what is said to them."""
@@ -122,7 +131,7 @@ class ServiceSetup:
     limits: Limits = field(default_factory=Limits)
     # They hold secrets, so they are never shown.
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    session_per_episode: bool = False
+    session: SessionUse = SessionUse.keep
     failover: bool = False
     raise_for_missing_reward: bool = False
 

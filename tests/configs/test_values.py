@@ -95,3 +95,14 @@ def test_the_names_of_parts_are_the_users_and_their_options_those_of_the_family(
 
 def test_nested_values_are_shown_as_they_are_typed() -> None:
     assert shown({"a": {"family": "Wind", "on": True}, "b": [1, 2]}) == "{a:{family:Wind,on:true},b:[1,2]}"
+
+
+def test_pairs_in_a_list_may_be_typed_as_a_mapping(composer: Composer) -> None:
+    words = [
+        "env=OpenEnv",
+        "env.urls=[http://127.0.0.1:9]",
+        "env.observation={board:42}",
+        "env.actions=[column:7]",
+    ]
+    read = composer.dict_config(composer.parse([*words, "env.headers_from_env={Authorization: HF_TOKEN}"]))
+    assert read.env.headers_from_env == ["Authorization:HF_TOKEN"] and read.env.observation == ["board:42"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from utils.seeding import Phase, Purpose, episode_seeds, generator, trial_seed, uniforms
+from utils.seeding import Phase, Purpose, episode_seeds, follows, generator, trial_seed, uniforms
 
 # What a seed gives is part of every published result: a change here is a change of all of them.
 TRIAL_SEED = 2536635839775130773
@@ -46,6 +46,15 @@ def test_an_episode_has_the_seed_of_its_trial_and_number_in_any_company() -> Non
     assert alone[0] == all_seeds[3, 7]
     mixed = episode_seeds(trials[[7, 9, 7]], np.array([3, 0, 1]))
     assert mixed.tolist() == [all_seeds[3, 7], all_seeds[0, 9], all_seeds[1, 7]]
+
+
+def test_an_episode_follows_the_one_before_it_in_its_own_trial_alone() -> None:
+    trials = np.array([0, 1, 2**64 - 1, trial_seed(0, Phase.TRAIN, 5)], np.uint64)
+    seeds = [episode_seeds(trials, np.full(4, episode)).tolist() for episode in range(4)]
+    played = [(trial, episode) for trial in range(4) for episode in range(4)]
+    for trial, episode in played:
+        after = {(i, j) for i, j in played if follows(seeds[j][i], seeds[episode][trial])}
+        assert after == ({(trial, episode + 1)} if episode < 3 else set())
 
 
 def test_a_row_of_uniforms_depends_on_its_seed_alone() -> None:

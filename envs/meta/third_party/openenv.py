@@ -16,17 +16,10 @@ from envs.remote.actions import FieldWriter, RemoteActionKind
 from envs.remote.observations import FieldReader
 from envs.remote.protocol import RemoteError, shown_url, websocket_url
 from envs.remote.service_board import board_of_this_process
-from envs.remote.service_setup import Limits, Patience, ServiceSetup, measured_at
+from envs.remote.service_setup import Limits, Patience, ServiceSetup, SessionUse, measured_at
 from envs.remote.tasks import TaskSource, task_arguments
 from envs.remote.words import named_value, value_of
 from utils.options import OptionError, option
-
-
-class SessionUse(Enum):
-    """Whether a slot keeps its session from episode to episode, or opens one for each."""
-
-    keep = "keep"
-    per_episode = "per_episode"
 
 
 class MissingReward(Enum):
@@ -60,7 +53,9 @@ class OpenEnvConfig(EnvConfig):
     task_by_seed: bool = option(False, "the task is the seed of every reset of its trial")
     task_api: str | None = option(None, "the environment's name in the Task API of the server")
     arguments: list[str] = option([], 'arguments of every reset: ["size=8"]')
-    session: SessionUse = option(SessionUse.keep, "keep a session from episode to episode, or per_episode")
+    session: SessionUse = option(
+        SessionUse.keep, "keep a session from trial to trial, or open one per_trial or per_episode"
+    )
     missing_reward: MissingReward = option(MissingReward.zero, "a step without a reward: zero, or refuse")
     failover: bool = option(False, "a slot whose server does not answer a reset moves to the next one")
     max_in_flight: int | None = option(
@@ -76,7 +71,9 @@ class OpenEnvConfig(EnvConfig):
     )
     max_message_mb: int = option(100, "the largest answer in megabytes", low=1)
     headers_from_env: list[str] = option(
-        [], "headers from environment variables, which are never written: [Authorization:HF_TOKEN]"
+        [],
+        "headers from environment variables, which are never written: [Authorization:HF_TOKEN], "
+        "or {Authorization:HF_TOKEN}",
     )
 
     def waits(self) -> dict[str, float]:
@@ -133,7 +130,7 @@ class OpenEnv(TaskFamily):
             ),
             Limits(config.max_in_flight, config.min_interval_s, board_of_this_process()),
             _headers(config.headers_from_env),
-            config.session is SessionUse.per_episode,
+            config.session,
             config.failover,
             config.missing_reward is MissingReward.refuse,
         )
