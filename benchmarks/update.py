@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.parts.learning.short_trials import measure_short_trials
 from benchmarks.parts.machine import facts, write
 from benchmarks.parts.plain_sac import Padded, PlainSAC
-from benchmarks.parts.short_trials import measure as measure_short_trials
 from buffers.base import Batch, Needs
 from buffers.replay import Replay
 from envs.base import TaskFamily

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from policies.algorithms import ALGORITHMS
+from policies.algorithms.base import Passes
 from policies.run.config import Config, plain, remove_permissions
 from policies.run.progress import Counters, Stage
 from policies.run.sizes import RunSizes, needs_of, pool_trials
@@ -68,23 +69,14 @@ def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) 
         f"{each} each, over {rows:,} rows: {least_steps}{steps:,} gradient steps {more}{few}"
     )
 
-    # 3. What the last wave may take beyond the budget, and what a replay holds.
-    if waves and wave.most > 1:
-        yield (
-            f"budget       waves are whole: the last may take up to {wave.most - 1:,} env steps more than "
-            f"train.n_env_steps_total={config.train.n_env_steps_total:,}"
-        )
+    # 3. What to mind, and what is held and taken beyond the budget.
+    if waves:
+        yield from _beyond(config, wave)
     if not needs.on_policy:
         held, per_trial = sizes.buffer_shape["capacity_rows"], sizes.buffer_shape["rows_per_trial"]
         yield f"replay       the last {held:,} rows: {held // per_trial:,} trials of full length"
-
-    # 4. What to mind.
     yield from _warnings(config, all_steps, made + pool if pool else 0)
-    if passes.steps < passes.asked:
-        yield (
-            f"Note: algorithm.minibatches={passes.asked} makes {passes.steps} here, for there are no more "
-            "columns of rows to mix: set algorithm.window, or use more slots."
-        )
+    yield from _uncut(passes)
 
 
 def learned_digest(settings: Mapping[str, Any]) -> str:
@@ -122,6 +114,22 @@ class _Wave(NamedTuple):
         taken = ceil(sizes.wave_env_steps / at_once) * at_once
         return cls(
             taken, sizes.wave_env_steps - 1 + at_once, "at least " if sizes.wave_env_steps < taken else ""
+        )
+
+
+def _beyond(config: Config, wave: _Wave) -> Iterator[str]:
+    if wave.most > 1:
+        yield (
+            f"budget       waves are whole: the last one may take up to {wave.most - 1:,} env steps more "
+            f"than train.n_env_steps_total={config.train.n_env_steps_total:,}"
+        )
+
+
+def _uncut(passes: Passes) -> Iterator[str]:
+    if passes.steps < passes.asked:
+        yield (
+            f"Note: algorithm.minibatches={passes.asked} makes {passes.steps} here, for there are no more "
+            "columns of rows to mix: set algorithm.window, or use more slots."
         )
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from benchmarks.parts.short_trials import COLUMNS, CUTS, RESULTS, ROWS, STARTS, milliseconds, resets
+from benchmarks.parts.learning.short_trials import COLUMNS, CUTS, RESULTS, ROWS, STARTS, milliseconds, resets
 from policies.memory import lstm
 
 

@@ -20,7 +20,7 @@ from benchmarks.parts.machine import facts, write
 from policies.memory import MEMORIES, lstm
 from policies.memory.base import Memory
 
-RESULTS = Path(__file__).parents[1] / "results" / "update_short_trials.json"
+RESULTS = Path(__file__).parents[2] / "results" / "update_short_trials.json"
 ROWS, COLUMNS, INPUTS, HIDDEN = 200, 16, 64, 128
 STARTS = (1, 20, 200)
 CUTS = "LSTM, cut at each row"
@@ -69,7 +69,7 @@ def milliseconds(repeats: int) -> dict[str, float]:
     return {name: round(statistics.median(times[2:]), 2) for name, times in spent.items()}
 
 
-def measure(repeats: int) -> None:
+def measure_short_trials(repeats: int) -> None:
     """Measure, print and save."""
     machine, found = facts(), milliseconds(repeats)
     print(machine["text"])
