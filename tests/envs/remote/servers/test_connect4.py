@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from envs.layout import Layout
 from envs.meta.make_env import make_family
 from envs.parallel_env_manager import ParallelEnvManager
 from envs.remote.serving import ServedApp
-from tests.envs.remote.servers.real import kill, serving
+from envs.remote.session import Session
+from tests.envs.remote.servers.real import kill, program, serving
 
 pytestmark = pytest.mark.peers
 pytest.importorskip("openenv")
@@ -111,12 +112,12 @@ def test_an_episode_is_that_of_the_official_client(server: ServedApp) -> None:
 
 
 def test_the_server_is_an_ordinary_program() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "envs.remote.servers.connect4", "--help"],
-        cwd=Path(__file__).resolve().parents[4],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert "--port" in done.stdout
+    async def work(url: str) -> None:
+        session = Session(url)
+        start = await session.reset({"seed": 1, "opponent": 3})
+        after = await session.step({"column": start.observation["legal_actions"][0]})
+        assert sum(map(abs, after.observation["board"])) == sum(map(abs, start.observation["board"])) + 2
+        await session.close()
+
+    with program("connect4", "--seats", "1") as url:
+        asyncio.run(work(url))
