@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from envs.remote.deadline import Deadline
@@ -69,6 +70,7 @@ class Session:
     # The next message of the server is always being awaited: so one that nobody asked for is noticed.
     _next: asyncio.Task[str | bytes] | None = field(default=None, init=False, repr=False)
     _deadline: Deadline | None = field(default=None, init=False, repr=False)
+    _gate: Gate | None = field(default=None, init=False, repr=False)
     _busy: bool = field(default=False, init=False, repr=False)
     # Whether this connection has given no answer yet, and whether one before it was lost.
     _is_new: bool = field(default=False, init=False, repr=False)
@@ -137,7 +139,10 @@ class Session:
         if self._busy:
             raise RemoteError(f"Two calls at once on one session of {self._server}: each needs its own.")
         self._busy, answered = True, False
-        gate = gate_of(self._server, self.limits)
+        # Looked up where a connection may open, and not for every message.
+        if opens or self._gate is None:
+            self._gate = gate_of(self._server, self.limits)
+        gate = self._gate
         try:
             if opens and self._is_stale():
                 self.abort()
@@ -196,9 +201,10 @@ class Session:
             began = time.monotonic()
             deadline.start()
             try:
-                # A server that refuses the session closes it, but its reason comes before: read it.
-                with suppress(_closed()):
+                try:
                     await connection.send(text)
+                except _closed():
+                    pass  # a server that refuses the session closes it, but its reason comes before: read it
                 answer = await upcoming
             except _closed() as error:
                 late = f"{self._server} gave no answer within {self.patience.message_s:g} s"
@@ -228,6 +234,7 @@ class Session:
         return min(2 * pause, PAUSES_S[1])
 
 
+@cache
 def _closed() -> type[Exception]:
     """What the library raises on a connection that is over; imported by coroutines only."""
     from websockets.exceptions import ConnectionClosed

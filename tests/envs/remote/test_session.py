@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from envs.remote import session as session_module
 from envs.remote.protocol import CallRefusedError, CapacityError, RemoteError, SessionLostError
 from envs.remote.service_setup import MEASURES, Limits, Patience
 from envs.remote.session import Session
@@ -277,3 +278,26 @@ def test_a_reset_whose_patience_ends_in_an_attempt_says_why_the_one_before_faile
 
     with FakeServer(lambda session, message, index: first if session == 0 else "hang") as server:
         play(work())
+
+
+def test_a_step_looks_nothing_up_that_its_reset_has_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate before a server is found by its address, its limits and the loop: 3 us that a step has not."""
+    found: list[str] = []
+
+    def gate_of(server: str, limits: Limits) -> Any:
+        found.append(server)
+        return real(server, limits)
+
+    async def work() -> None:
+        session = Session(server.url)
+        for _ in range(2):
+            await session.reset()
+            for _ in range(3):
+                await session.step({"column": 1})
+        await session.close()
+
+    real = session_module.gate_of
+    monkeypatch.setattr(session_module, "gate_of", gate_of)
+    with FakeServer() as server:
+        play(work())
+    assert found == [server.url] * 2 and MEASURES[server.url].messages == 8
