@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from configs.runs import load_run
 from policies.evaluation.outcome import assess
 from policies.evaluation.training import RecordedTraining, evaluation_lists
 from policies.learner import Learner
+from policies.run.config import save
 from tests.runs import metrics_of, tiny_config
 from utils.checkpoint import CheckpointError
 from utils.options import OptionError
@@ -126,3 +128,17 @@ def test_no_file_of_the_run_but_those_of_the_evaluation_changes(run_dir: Path) -
         learner.report()
     changed = {file.name for file, content in files().items() if before.get(file) != content}
     assert changed == {"evaluation.json", "references.json"}
+
+
+def test_what_one_command_permits_is_no_difference(tmp_path: Path) -> None:
+    """So a run on a service that was served for it is evaluated on its own lists."""
+    options: dict[str, Any] = {"observation": ["numbers:4"], "actions": ["column:4"]}
+    secret = {"serve": "module:app", "headers_from_env": ["X-Key:HOME"]}
+    for family, env in (
+        ("OpenEnv", options | secret),
+        ("Mixture", {"parts": {"far": {"family": "OpenEnv"} | options | secret}}),
+    ):
+        config = tiny_config(family, env=env)
+        save(config, tmp_path)
+        training = RecordedTraining.of(tmp_path)
+        assert training is not None and not training.differences(config)
