@@ -26,7 +26,7 @@ WORKERS = ((1, 1.0), (2, 1.8), (4, 3.5), (8, 6.0), (16, 7.0))
 STEPS, WAIT_S = 20, 0.05
 
 
-def measured(url: str, episodes: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def _measured_rows(url: str, episodes: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """One row for each number of workers."""
     rows: list[dict[str, Any]] = []
     for workers, expected in WORKERS:
@@ -62,7 +62,7 @@ def main() -> None:
     try:
         server.wait()
         before = os.getloadavg()[0]
-        rows = measured(server.url, chosen.episodes, print)
+        rows = _measured_rows(server.url, chosen.episodes, print)
     finally:
         server.end()
     write(
