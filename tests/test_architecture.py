@@ -303,23 +303,6 @@ def test_tests_open_with_a_sentence_and_fit_a_screen_too() -> None:
     ]
 
 
-def test_files_can_be_read_in_one_sitting() -> None:
-    most = {"main.py": 150, "configs/config.yaml": 30}
-    sizes = {
-        name_of(file): len(file.read_text(encoding="utf-8").splitlines())
-        for file in [*HOUSE, *TESTS, *(ROOT / "configs").rglob("*.yaml")]
-    }
-    assert not {
-        name: size
-        for name, size in sizes.items()
-        if size > most.get(name, 25 if name.endswith(".yaml") else 400)
-    }
-
-
-def test_no_file_is_a_drawer_for_odds_and_ends() -> None:
-    assert not [name_of(file) for file in HOUSE if file.stem in ("utils", "helpers", "common", "misc")]
-
-
 def test_the_tests_mirror_the_tree() -> None:
     """Except for what is in a registry: the promises over the registries are its tests."""
     from envs.backends import BACKENDS

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tests.test_architecture import HOUSE, name_of
+from tests.test_architecture import HOUSE, ROOT, TESTS, name_of
 
 Trees = Mapping[str, ast.Module]
 
@@ -132,3 +132,23 @@ def test_a_condition_stands_in_no_other_and_in_no_text() -> None:
     assert not folded_conditions(ast.parse("x = 1 if a else 2"))
     found = {name: folded_conditions(tree) for name, tree in house().items()}
     assert not {name: lines for name, lines in found.items() if lines}
+
+
+# -- files ---------------------------------------------------------------------------------------------------
+
+
+def test_files_can_be_read_in_one_sitting() -> None:
+    most = {"main.py": 150, "configs/config.yaml": 30}
+    sizes = {
+        name_of(file): len(file.read_text(encoding="utf-8").splitlines())
+        for file in [*HOUSE, *TESTS, *(ROOT / "configs").rglob("*.yaml")]
+    }
+    assert not {
+        name: size
+        for name, size in sizes.items()
+        if size > most.get(name, 25 if name.endswith(".yaml") else 400)
+    }
+
+
+def test_no_file_is_a_drawer_for_odds_and_ends() -> None:
+    assert not [name_of(file) for file in HOUSE if file.stem in ("utils", "helpers", "common", "misc")]
