@@ -74,6 +74,8 @@ class AsyncShard(Shard):
         if self._loop is None:
             self._loop = LoopThread("event loop of a shard")
             self._forgotten = weakref.finalize(self, self._loop.end)
+            # Not at the interpreter's end, where threads that still work would find a loop that is closed.
+            self._forgotten.atexit = False
         try:
             self._loop.run(_run_together(slots.tolist(), coroutines, stop_at_failure))
         except _EndsTheRunError as carried:

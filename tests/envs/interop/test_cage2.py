@@ -87,9 +87,11 @@ def test_red_agents_are_known_by_the_names_of_their_classes():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (
+        # Named, since the address of an object differs from process to process.
+        pytest.param(
             {"red_agent_type": B_lineAgent()},
             r"^red_agent_type is a class, such as B_lineAgent; it is not <.*>\.$",
+            id="an instance",
         ),
         ({"red_agent_type": "B_lineAgent"}, r"is a class, such as B_lineAgent; it is not 'B_lineAgent'\.$"),
         ({"red_agent_type": None}, r"it is not None\.$"),
