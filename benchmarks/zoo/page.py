@@ -59,9 +59,9 @@ def _block(entry: Entry, runs: Mapping[str, Recorded]) -> str:
     circumstances = f"{steps:,} env steps, {newest.minutes:.1f} minutes of a core; commit {newest.commit}."
     stale = [job.label for job in jobs_of(entry) if job.label in runs and not is_current(job, runs)]
     if stale:
-        circumstances += f" **Recorded with other settings than today's: {', '.join(stale)}.**"
+        circumstances += f"\n**Recorded with other settings than today's: {', '.join(stale)}.**"
     if kept_agent(entry).exists():
-        circumstances += f" See it play: `python main.py evaluate=zoo/{entry.name} evaluation.films=2`."
+        circumstances += f"\nSee it play: `python main.py evaluate=zoo/{entry.name} evaluation.films=2`."
     return "\n".join(
         [
             f"## {entry.name}",
