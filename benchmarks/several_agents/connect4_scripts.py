@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from envs.remote.servers.four_in_a_row import (
     COLUMNS,
     DIRECTIONS,
+    OTHERS,
     ROWS,
     THEM,
-    THROUGH,
     US,
     FourInARow,
 )
@@ -36,9 +36,8 @@ def board_of(cells: Sequence[float]) -> FourInARow:
     """The board that an observation shows."""
     board = FourInARow()
     for place, cell in enumerate(cells):
-        row, column = divmod(place, COLUMNS)
-        board.cells[row][column] = int(cell)
-        board.heights[column] += cell != 0
+        if cell != 0:
+            board.drop(place % COLUMNS, int(cell))
     return board
 
 
@@ -115,11 +114,10 @@ class ScriptedPlayer:
 
     def _value(self, board: FourInARow, column: int) -> float:
         """What a move adds to the lines through its place, by how likely they are to be left open."""
-        row, value = board.heights[column], 0.0
-        for direction, places in THROUGH[row, column]:
-            stones = [board.cells[r][c] for r, c in places]
-            if THEM not in stones:
-                value += self.belief[direction] * WORTH[stones.count(US) + 1]
+        value = 0.0
+        for direction, others in OTHERS[board.heights[column], column]:
+            if not board.stones[THEM] & others:
+                value += self.belief[direction] * WORTH[(board.stones[US] & others).bit_count() + 1]
         # A stone that they could win upon is worth less than any other.
         board.drop(column, US)
         lets_win = board.heights[column] < ROWS and bool(board.wins(column, THEM))

@@ -30,7 +30,7 @@ def a_board(*columns: int) -> FourInARow:
 def test_an_observation_shows_the_board() -> None:
     board = a_board(3, 3, 0, 6)
     shown = board_of(board.flat())
-    assert shown.cells == board.cells and shown.heights == board.heights
+    assert shown.stones == board.stones and shown.heights == board.heights
 
 
 def test_a_reply_tells_what_only_some_opponents_would_do() -> None:

@@ -11,8 +11,9 @@ from openenv.core.env_server.interfaces import Environment  # pyright: ignore[re
 from openenv.core.env_server.types import Action, Observation, State  # pyright: ignore[reportMissingImports]
 from pydantic import Field
 
+from envs.remote.servers import puzzles
 from envs.remote.servers.command import seats_told, serve
-from envs.remote.servers.four_in_a_row import COLUMNS, OPPONENTS, THEM, US, FourInARow, reply
+from envs.remote.servers.four_in_a_row import COLUMNS, DIRECTIONS, OPPONENTS, THEM, US, FourInARow, reply
 
 
 class Move(Action):
@@ -30,12 +31,14 @@ class Position(Observation):
 
     `ours` tells for each direction and column how long a line a stone of ours there would join, and `theirs`
     for each column the longest of their lines: 1 where the stone wins, 1/4 for a third stone, 1/16 for a
-    second.
+    second. `threats` is 1 for each direction and column where a stone of ours would threaten to win by the
+    next, in a line of that direction.
     """
 
     board: list[int] = Field(default_factory=list)
     ours: list[float] = Field(default_factory=list)
     theirs: list[float] = Field(default_factory=list)
+    threats: list[int] = Field(default_factory=list)
     legal_actions: list[int] = Field(default_factory=list)
 
 
@@ -45,7 +48,8 @@ class Connect4(Environment[Move, Position, State]):
     `opponent` 0 to 3 never blocks one direction (across, up, and the two diagonals) and wins or blocks in one
     move otherwise; 4 looks four moves ahead. With `careful` 0 to 3 leave no fork in the directions that they
     block: without it whoever has three open stones wins against any of them, and need not know the weakness.
-    The seed decides who begins and what a free move is.
+    With `puzzle` a game begins in a position that is won in two moves by whoever knows the weakness.
+    The seed decides who begins, or which puzzle it is, and what a free move is.
     """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
@@ -61,14 +65,15 @@ class Connect4(Environment[Move, Position, State]):
         episode_id: str | None = None,
         opponent: int = 0,
         careful: bool = False,
+        puzzle: bool = False,
         **kwargs: Any,
     ) -> Position:
         if opponent not in range(OPPONENTS):
             raise ValueError(f"opponent={opponent} is none of 0 to {OPPONENTS - 1}")
         self._state = State(episode_id=episode_id, step_count=0)
-        self._board, self._over = FourInARow(), False
         self._opponent, self._careful, self._rng = opponent, careful, random.Random(seed or 0)
-        if self._rng.random() < 0.5:
+        self._board, self._over = puzzles.puzzle(self._rng) if puzzle else FourInARow(), False
+        if not puzzle and self._rng.random() < 0.5:
             self._board.drop(self._reply(), THEM)
         return self._position(None)
 
@@ -103,10 +108,15 @@ class Connect4(Environment[Move, Position, State]):
 
     def _position(self, reward: float | None) -> Position:
         board, theirs = self._board, self._board.longest(THEM)
+        threats = [0] * (len(DIRECTIONS) * COLUMNS)
+        for column, places in ({} if self._over else board.threats(US)).items():
+            for direction in set().union(*places):
+                threats[direction * COLUMNS + column] = 1
         return Position(
             board=board.flat(),
             ours=[WORTH[stones] for stones in board.longest(US)],
             theirs=[WORTH[max(theirs[column::COLUMNS])] for column in range(COLUMNS)],
+            threats=threats,
             legal_actions=[] if self._over else board.legal(),
             reward=reward,
             done=self._over,

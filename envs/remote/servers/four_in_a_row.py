@@ -17,31 +17,39 @@ US, THEM = 1, -1
 _ORDER = sorted(range(COLUMNS), key=lambda column: abs(column - COLUMNS // 2))
 
 
-def _lines() -> list[tuple[int, list[tuple[int, int]]]]:
-    """Every four places in a row, with the number of their direction."""
-    found: list[tuple[int, list[tuple[int, int]]]] = []
+def place(row: int, column: int) -> int:
+    """The bit of a place: sets of places are numbers, with a bit for each."""
+    return 1 << (row * COLUMNS + column)
+
+
+def _lines() -> list[tuple[int, int]]:
+    """Every four places in a row, after the number of their direction."""
+    found: list[tuple[int, int]] = []
     for number, (down, right) in enumerate(DIRECTIONS):
         for row in range(ROWS):
             for column in range(COLUMNS):
                 places = [(row + i * down, column + i * right) for i in range(4)]
                 if all(0 <= r < ROWS and 0 <= c < COLUMNS for r, c in places):
-                    found.append((number, places))
+                    found.append((number, sum(place(r, c) for r, c in places)))
     return found
 
 
 LINES = _lines()
-# The lines through each place.
-THROUGH: dict[tuple[int, int], list[tuple[int, list[tuple[int, int]]]]] = {}
-for _number, _places in LINES:
-    for _place in _places:
-        THROUGH.setdefault(_place, []).append((_number, _places))
+# For each place the lines through it: the number of the direction, and the other three places.
+OTHERS = {
+    (row, column): [(number, line - here) for number, line in LINES if line & here]
+    for row in range(ROWS)
+    for column in range(COLUMNS)
+    for here in [place(row, column)]
+}
 
 
 class FourInARow:
-    """Stones in columns, the lowest row first: 1 ours, -1 theirs, 0 free."""
+    """Stones that fall in columns, ours and theirs."""
 
     def __init__(self) -> None:
-        self.cells = [[0] * COLUMNS for _ in range(ROWS)]
+        # The places of either side's stones.
+        self.stones = {US: 0, THEM: 0}
         self.heights = [0] * COLUMNS
 
     def legal(self) -> list[int]:
@@ -49,54 +57,62 @@ class FourInARow:
         return [column for column in range(COLUMNS) if self.heights[column] < ROWS]
 
     def drop(self, column: int, player: int) -> None:
-        self.cells[self.heights[column]][column] = player
+        self.stones[player] |= place(self.heights[column], column)
         self.heights[column] += 1
 
     def take_back(self, column: int) -> None:
         self.heights[column] -= 1
-        self.cells[self.heights[column]][column] = 0
+        here = place(self.heights[column], column)
+        for player in (US, THEM):
+            self.stones[player] &= ~here
 
     def wins(self, column: int, player: int) -> set[int]:
         """The directions in which a stone of the player in this column would complete a line."""
-        row = self.heights[column]
-        return {
-            direction
-            for direction, places in THROUGH[row, column]
-            if all((r, c) == (row, column) or self.cells[r][c] == player for r, c in places)
-        }
+        stones = self.stones[player]
+        others = OTHERS[self.heights[column], column]
+        return {direction for direction, places in others if stones & places == places}
 
     def flat(self) -> list[int]:
-        """All cells, row by row from below."""
-        return [cell for row in self.cells for cell in row]
+        """All places, row by row from below: 1 ours, -1 theirs, 0 free."""
+        ours, theirs = self.stones[US], self.stones[THEM]
+        return [(ours >> at & 1) - (theirs >> at & 1) for at in range(ROWS * COLUMNS)]
 
     def fork(self, unseen: int) -> int | None:
         """The first column where a stone of ours would leave two columns that win, of lines in any direction
         but one.
         """
-        longest = self.longest(US)
-        for column in self.legal():
-            # A fork makes threes out of twos.
-            lines = longest[column::COLUMNS]
-            if max(lines[:unseen] + lines[unseen + 1 :]) < 2:
-                continue
-            self.drop(column, US)
-            winning = sum(bool(self.wins(one, US) - {unseen}) for one in self.legal())
-            self.take_back(column)
-            if winning > 1:
+        for column, places in self.threats(US).items():
+            if sum(bool(directions - {unseen}) for directions in places) > 1:
                 return column
         return None
+
+    def threats(self, player: int) -> dict[int, list[set[int]]]:
+        """The columns where a stone of the player would leave places that complete a line: the directions of
+        the lines for each such place.
+        """
+        longest, found = self.longest(player), dict[int, list[set[int]]]()
+        for column in self.legal():
+            # One stone more makes a threat of a line of two only.
+            if max(longest[column::COLUMNS]) < 2:
+                continue
+            self.drop(column, player)
+            places = [directions for one in self.legal() if (directions := self.wins(one, player))]
+            self.take_back(column)
+            if places:
+                found[column] = places
+        return found
 
     def longest(self, player: int) -> list[int]:
         """[direction * 7 + column] the most stones of the player in a line that a stone in this column would
         join, of lines that hold none of the other's: 3 wins, and a column that is full has 0.
         """
         found = [0] * (len(DIRECTIONS) * COLUMNS)
+        mine, theirs = self.stones[player], self.stones[-player]
         for column in self.legal():
-            for direction, places in THROUGH[self.heights[column], column]:
-                stones = [self.cells[r][c] for r, c in places]
-                if -player not in stones:
+            for direction, places in OTHERS[self.heights[column], column]:
+                if not theirs & places:
                     at = direction * COLUMNS + column
-                    found[at] = max(found[at], stones.count(player))
+                    found[at] = max(found[at], (mine & places).bit_count())
         return found
 
 

@@ -121,3 +121,17 @@ def test_the_server_is_an_ordinary_program() -> None:
 
     with program("connect4", "--seats", "1") as url:
         asyncio.run(work(url))
+
+
+def test_a_puzzle_begins_with_seven_stones_of_each_and_our_move() -> None:
+    async def boards(url: str) -> list[list[int]]:
+        session = Session(url)
+        told = {"opponent": 1, "puzzle": True}
+        starts = [await session.reset({"seed": seed, **told}) for seed in (1, 1, 2)]
+        await session.close()
+        return [start.observation["board"] for start in starts]
+
+    with program("connect4") as url:
+        first, again, other = asyncio.run(boards(url))
+    assert first == again != other
+    assert (first.count(1), first.count(-1)) == (7, 7)
