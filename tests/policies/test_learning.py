@@ -233,6 +233,14 @@ GATES = [
         needs="minigrid",
     ),
     Gate(
+        "mini-grid-DQN-GRU",
+        "env=MiniGrid algorithm=DQN train.n_env_steps_total=200000",
+        "0.97, then 0.96; 420 s",
+        least=0.8,
+        minutes=30,
+        needs="minigrid",
+    ),
+    Gate(
         "simple-push-PPO-GRU",
         "experiment=simple_push train.n_env_steps_total=200000",
         "-8.7, then -9.0; the script has -10.7, random actions -29",
