@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from policies.algorithms import ALGORITHMS
 from policies.algorithms.base import Passes
+from policies.memory import MEMORIES
 from policies.run.config import Config, plain, remove_permissions
 from policies.run.progress import Counters, Stage
 from policies.run.sizes import RunSizes, needs_of, pool_trials
@@ -32,7 +33,8 @@ MOST_BYTES = 1_000_000
 def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) -> Iterator[str]:
     """Lines on a run with these options, completed by its family: what it will do, then what to mind.
 
-    They count trials of full length, and say "at least" where there are more waves if episodes end early.
+    They count trials of full length, and say "at least" and "up to" where there are more waves, and smaller
+    ones, if episodes end early.
     `counters` are those of a run that goes on: then the plan is what is left of it.
     """
     counters = counters or Counters()
@@ -44,20 +46,25 @@ def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) 
     if counters.stage == Stage.random_pool:
         pool = max(pool_trials(config) - counters.warmup_trials, 0) * longest
     wave = _Wave.of(sizes, longest)
-    waves = ceil(max(config.train.n_env_steps_total - made - pool, 0) / wave.env_steps)
+    left = max(config.train.n_env_steps_total - made, 0)
+    waves = ceil(max(left - pool, 0) / wave.env_steps)
     taken = made + pool + waves * wave.env_steps
 
     # 2. Gradient steps: on-policy in every wave, off-policy for every env step, those of the pool included.
     columns = wave.env_steps // longest
     passes = ALGORITHMS[config.algorithm.name].passes(config.algorithm, config.agent.arch, columns, longest)
     per_update = passes.epochs * passes.steps if needs.on_policy else 1
-    least = wave.at_least if waves else ""
+    # A pool of full trials may leave nothing, and one of short trials nearly all.
+    unknown = 0 < left <= pool
+    least = "at least " if unknown else wave.at_least if waves else ""
+    up_to = "up to " if least else ""
     if needs.on_policy:
         steps, least_steps = waves * per_update, least
         rows, each = wave.env_steps // passes.steps, f"{passes.epochs} x {passes.steps} gradient steps"
     else:
-        steps, least_steps = int((taken - made) * sizes.updates_per_step), ""
-        rows, each = sizes.batch_rows, f"{sizes.updates_per_step * wave.env_steps:,.4g} gradient steps"
+        env_steps, least_steps = (left, least) if unknown else (taken - made, "")
+        steps = int(env_steps * sizes.updates_per_step)
+        rows, each = sizes.batch_rows, f"{up_to}{sizes.updates_per_step * wave.env_steps:,.4g} gradient steps"
     steps += counters.updates_due * per_update
     all_steps = counters.updates * per_update + steps
     first = f"{made:,} env steps and {_several(counters.updates, 'update')} are made; now " if made else ""
@@ -65,18 +72,19 @@ def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) 
     more = "more" if made else "in all"
     few = ", which are few for all but easy tasks" if _are_few(all_steps) else ""
     yield (
-        f"plan         {first}{least}{_several(waves, 'iteration')} of {wave.env_steps:,} env steps with "
-        f"{each} each, over {rows:,} rows: {least_steps}{steps:,} gradient steps {more}{few}"
+        f"plan         {first}{least}{_several(waves, 'iteration')} of {up_to}{wave.env_steps:,} env steps "
+        f"with {each} each, over {up_to * needs.on_policy}{rows:,} rows: "
+        f"{least_steps}{steps:,} gradient steps {more}{few}"
     )
 
     # 3. What to mind, and what is held and taken beyond the budget.
-    if waves:
+    if waves or unknown:
         yield from _beyond(config, wave)
     if not needs.on_policy:
         held, per_trial = sizes.buffer_shape["capacity_rows"], sizes.buffer_shape["rows_per_trial"]
         yield f"replay       the last {held:,} rows: {held // per_trial:,} trials of full length"
     yield from _warnings(config, all_steps, made + pool if pool else 0)
-    yield from _uncut(passes)
+    yield from _uncut(config, passes, least)
 
 
 def learned_digest(settings: Mapping[str, Any]) -> str:
@@ -125,12 +133,17 @@ def _beyond(config: Config, wave: _Wave) -> Iterator[str]:
         )
 
 
-def _uncut(passes: Passes) -> Iterator[str]:
-    if passes.steps < passes.asked:
-        yield (
-            f"Note: algorithm.minibatches={passes.asked} makes {passes.steps} here, for there are no more "
-            "columns of rows to mix: set algorithm.window, or use more slots."
-        )
+def _uncut(config: Config, passes: Passes, least: str) -> Iterator[str]:
+    if passes.steps >= passes.asked:
+        return
+    made = (
+        f"Note: algorithm.minibatches={passes.asked} makes {least}{passes.steps} here, for there are no more"
+    )
+    if config.agent.arch.name == "Markov":
+        yield f"{made} rows to mix."
+    else:
+        windows = "set algorithm.window, or " if MEMORIES[config.memory.name].stores_state else ""
+        yield f"{made} columns of rows to mix: {windows}use more slots."
 
 
 def _are_few(steps: int) -> bool:
@@ -150,8 +163,8 @@ def _warnings(config: Config, steps: int, pool: int) -> Iterator[str]:
         yield f"Note: {steps:,} gradient steps in all take long: lower {remedy} where fewer are enough."
     if pool >= total:
         yield (
-            f"Warning: the random pool of train.num_init_rollouts_pool={pool_trials(config)} trials takes up "
-            f"to {pool:,} env steps, and train.n_env_steps_total={total:,} leaves none for the agent."
+            f"Warning: the random pool of train.num_init_rollouts_pool={pool_trials(config)} trials may take "
+            f"{pool:,} env steps, and then train.n_env_steps_total={total:,} leaves none for the agent."
         )
 
 

@@ -61,7 +61,7 @@ def test_on_policy_it_counts_waves_epochs_and_minibatches() -> None:
 
 def test_off_policy_it_counts_updates_and_the_rows_that_a_replay_holds() -> None:
     plan, _, replay = lines("env=Gymnasium algorithm=SAC agent=Markov train.n_env_steps_total=10000")
-    assert plan.endswith("with 200 gradient steps each, over 256 rows: 10,000 gradient steps in all")
+    assert plan.endswith("with up to 200 gradient steps each, over 256 rows: 10,000 gradient steps in all")
     assert replay.split(None, 1)[1] == "the last 1,000,000 rows: 4,975 trials of full length"
 
 
@@ -104,7 +104,7 @@ def test_at_least_so_many_iterations_and_gradient_steps_are_made_where_episodes_
         plan, budget, *_ = forecast(learner.config, learner.context.sizes)
         learner.training_loop().run()
         counters = learner.counters
-    found = re.search(r"at least (\d+) iterations of 240 env steps", plan)
+    found = re.search(r"at least (\d+) iterations of up to 240 env steps", plan)
     assert found is not None and counters.iteration >= int(found[1])
     if algorithm == "PPO":
         assert ": at least" in plan and counters.updates * 3 * 3 >= gradient_steps(plan)
@@ -122,6 +122,22 @@ def test_minibatches_that_cannot_be_made_are_said() -> None:
     assert len(lines(f"{words} agent=Markov")) == 2, "rows are mixed, of which there are enough"
 
 
+def test_what_to_do_about_minibatches_is_what_the_run_can_do() -> None:
+    ppo = "env=Wind algorithm=PPO algorithm.minibatches=9999 num_slots=8 train.n_env_steps_total=1000000"
+    assert lines(f"{ppo} memory=Transformer")[-1].endswith("columns of rows to mix: use more slots.")
+    assert lines(ppo)[-1].endswith("set algorithm.window, or use more slots.")
+    assert lines(f"{ppo} agent=Markov")[-1].endswith("there are no more rows to mix.")
+
+
+@pytest.mark.parametrize("words, least", [("algorithm=DQN", 1_000), ("algorithm=PPO", 0)])
+def test_a_pool_that_may_take_all_leaves_it_open_how_much_is_learned(words: str, least: int) -> None:
+    """Random CartPole falls early, and so the agent plays on; the pool is counted by the time limit."""
+    cart_pole = "env=Gymnasium env.id=CartPole-v1 agent=Markov train.n_env_steps_total=2000"
+    plan, *_, warning = lines(f"{cart_pole} {words}")
+    assert "at least 0 iterations of up to " in plan and f": at least {least:,} gradient steps" in plan
+    assert warning.startswith("Warning: the random pool") and "may take 4,000 env steps" in warning
+
+
 def test_that_a_run_may_pass_its_budget_is_said_however_little_it_is() -> None:
     wind = "env=Wind algorithm=PPO train.num_init_rollouts_pool=0 train.n_env_steps_total=10000000"
     assert lines(wind)[1].endswith("up to 9,598 env steps more than train.n_env_steps_total=10,000,000")
@@ -134,7 +150,7 @@ def test_that_a_run_may_pass_its_budget_is_said_however_little_it_is() -> None:
 def test_waves_of_full_trials_in_all_slots_follow_until_the_env_steps_are_taken() -> None:
     """8 slots x 75 env steps, and 1,000 are asked for."""
     plan = lines("env=Wind num_slots=8 train.num_env_steps_per_iter=1000")[0]
-    assert " iterations of 1,200 env steps" in plan
+    assert " iterations of up to 1,200 env steps" in plan
 
 
 def test_very_many_gradient_steps_are_said_to_take_long() -> None:
@@ -151,14 +167,14 @@ def test_the_random_pool_comes_first_and_counts_as_env_steps_and_as_updates() ->
     words += " train.updates_per_step=0.5"
     plan, *_ = lines(f"{words} train.n_env_steps_total=10400")
     assert plan.startswith(
-        "plan         up to 800 env steps of random actions, then at least 10 iterations of 960 env steps"
+        "plan         up to 800 env steps of random actions, then at least 10 iterations of up to 960 env steps"
     )
     assert plan.endswith(": 5,200 gradient steps in all")
-    # What it takes by itself may be all that a run was to take: then the pool is to blame, not the waves.
-    plan, _, *warnings = lines(f"{words} train.n_env_steps_total=100")
-    assert "800 env steps of random actions, then 0 iterations" in plan and "400 gradient steps" in plan
-    assert [line for line in warnings if "num_init_rollouts_pool=20 trials takes up to 800 env steps" in line]
-    assert "waves are whole" not in "".join(warnings)
+    # What it takes by itself may be all that a run was to take.
+    plan, *warnings = lines(f"{words} train.n_env_steps_total=100")
+    assert "800 env steps of random actions, then at least 0 iterations" in plan
+    assert plan.endswith(": at least 50 gradient steps in all")
+    assert [line for line in warnings if "num_init_rollouts_pool=20 trials may take 800 env steps" in line]
 
 
 def test_a_run_that_goes_on_is_told_what_is_left_of_it() -> None:
@@ -187,7 +203,7 @@ def test_off_policy_the_updates_that_are_left_are_those_of_the_env_steps_that_ar
     words = "env=Gymnasium algorithm=SAC agent=Markov train.n_env_steps_total=10000"
     made = Counters(stage=Stage.collect, env_steps=4_000, updates=4_000)
     plan, *_ = lines(words, made)
-    assert "4,000 env steps and 4,000 updates are made; now at least 30 iterations of 200 env steps" in plan
+    assert "4,000 env steps and 4,000 updates are made; now at least 30 iterations of up to 200 env steps" in plan
     assert plan.endswith(": 6,000 gradient steps more")
 
 
