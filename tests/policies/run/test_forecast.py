@@ -203,7 +203,10 @@ def test_off_policy_the_updates_that_are_left_are_those_of_the_env_steps_that_ar
     words = "env=Gymnasium algorithm=SAC agent=Markov train.n_env_steps_total=10000"
     made = Counters(stage=Stage.collect, env_steps=4_000, updates=4_000)
     plan, *_ = lines(words, made)
-    assert "4,000 env steps and 4,000 updates are made; now at least 30 iterations of up to 200 env steps" in plan
+    assert (
+        "4,000 env steps and 4,000 updates are made; now at least 30 iterations of up to 200 env steps"
+        in plan
+    )
     assert plan.endswith(": 6,000 gradient steps more")
 
 
