@@ -4,11 +4,12 @@
     python -m benchmarks.several_agents.connect4 RUN ...          these runs, each at its last checkpoint
     python -m benchmarks.several_agents.connect4 RUN ... --output FILE.json
 
-All play the same trials of two games over a real server: 500 against each of the four hidden weaknesses, and
-500 against minimax, which is met in no training. An agent of env.oracle=true is told the opponent. An error
-is that of a mean over trials; the gain of game 2 is taken trial by trial. `of the gap` is that gain, over
-what an agent that is told wins more than this one does in game 1. A game that is not over after
-`env.max_episode_steps` moves of the agent is not won. What the file holds of other players stays in it.
+All play the same trials of the experiment over a real server: 500 against each of the four hidden
+weaknesses, and 500 against minimax, which is met in no training. An agent of env.oracle=true is told the
+opponent. An error is that of a mean over trials; gains over game 1, of game 2 and of the last game, are taken
+trial by trial. `of the gap` is the last gain, over what an agent that is told wins more than this one does in
+game 1. A game that is not over after `env.max_episode_steps` moves of the agent is not won. What the file
+holds of other players stays in it.
 The packages are those of requirements-partners.txt.
 """
 
@@ -35,7 +36,6 @@ from policies.play import load_agent
 
 # Sessions at the same time.
 SLOTS = 100
-GAMES = 2
 # Our stones on a full board.
 MOST_MOVES = ROWS * COLUMNS // 2
 Act = Callable[[Rows], NDArray[np.int64]]
@@ -98,18 +98,19 @@ def is_told(path: Path) -> bool:
 
 def results_of(family: TaskFamily, policy: Policy, opponent: int, trials: int) -> NDArray[np.float64]:
     """[trials, games] 1 for a game that was won, 0 for a draw and -1 for a loss."""
-    returns = np.zeros((trials, GAMES))
+    games = family.config.max_rollouts_per_task
+    returns = np.zeros((trials, games))
     slots = min(SLOTS, trials)
-    with ParallelEnvManager(family, slots, episodes_per_trial=GAMES, seed=0) as manager:
+    with ParallelEnvManager(family, slots, episodes_per_trial=games, seed=0) as manager:
         for first in range(0, trials, slots):
             # In the last round some slots may play trials that nobody counts.
-            found, game = np.zeros((slots, GAMES)), np.zeros(slots, np.int64)
+            found, game = np.zeros((slots, games)), np.zeros(slots, np.int64)
             act = policy(slots, opponent, first)
             # The same game for every policy: it has a seed by its opponent and its number.
             seeds = [trials * opponent + first + slot for slot in range(slots)]
             rows = manager.reset(np.full((slots, 1), float(opponent)), seeds=seeds)
             while True:
-                found[np.arange(slots), np.minimum(game, GAMES - 1)] += rows.reward * rows.valid
+                found[np.arange(slots), np.minimum(game, games - 1)] += rows.reward * rows.valid
                 game += rows.ended & rows.valid
                 if not manager.running.any():
                     break
@@ -123,17 +124,17 @@ def summary(by_opponent: NDArray[np.float64]) -> dict[str, Any]:
     wins = by_opponent == 1
     errors = wins.std(axis=1, ddof=1) / math.sqrt(wins.shape[1])
     hidden = wins[:MINIMAX].astype(np.float64)
-    gains = hidden[..., -1] - hidden[..., 0]
+    gains = hidden[..., 1:] - hidden[..., :1]
     # Each opponent has as many trials: the error of the mean of their means.
-    gain_errors = gains.std(axis=1, ddof=1) / math.sqrt(gains.shape[1])
+    gain_errors = _error_of_mean(gains.std(axis=1, ddof=1) / math.sqrt(gains.shape[1]))
     return {
         "wins": wins.mean(axis=1).tolist(),
         "errors": errors.tolist(),
         "losses": (by_opponent == -1).mean(axis=1).tolist(),
         "over_weaknesses": hidden.mean(axis=(0, 1)).tolist(),
         "errors_over_weaknesses": _error_of_mean(errors[:MINIMAX]).tolist(),
-        "gain": float(gains.mean()),
-        "gain_error": float(_error_of_mean(gain_errors)),
+        "gains": gains.mean(axis=(0, 1)).tolist(),
+        "gain_errors": gain_errors.tolist(),
     }
 
 
@@ -142,28 +143,30 @@ def _error_of_mean(errors: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def with_shares(found: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Beside each learned agent which part of the gap to the one that is told its game 2 has closed."""
+    """Beside each learned agent which part of the gap to the one that is told its last game has closed."""
     tops = [np.mean(one["over_weaknesses"]) for one in found.values() if one["told"]]
     shared: dict[str, dict[str, Any]] = {}
     for name, one in found.items():
         shared[name] = {key: value for key, value in one.items() if key not in ("gap", "of_the_gap")}
         gap = float(tops[0] - one["over_weaknesses"][0]) if tops else 0.0
         if "env_steps" in one and not one["told"] and gap > 0:
-            shared[name] |= {"gap": gap, "of_the_gap": one["gain"] / gap}
+            shared[name] |= {"gap": gap, "of_the_gap": one["gains"][-1] / gap}
     return shared
 
 
 def win_rates(found: Mapping[str, dict[str, Any]]) -> str:
-    """Win rates in percent, game 1 and game 2, with their errors."""
-    heads = [*(f"weakness {number}" for number in range(MINIMAX)), "minimax", "weaknesses", "gain of game 2"]
-    lines = [f"{'% won in games 1, 2':24}" + "".join(f"{head:>20}" for head in heads) + f"{'of the gap':>12}"]
+    """Win rates in percent, of each game in turn, with their errors."""
+    heads = [*(f"weakness {number}" for number in range(MINIMAX)), "minimax", "weaknesses"]
+    heads += ["gain of game 2", "of the last"]
+    lines = [f"{'% won':24}" + "".join(f"{head:>32}" for head in heads) + f"{'of the gap':>12}"]
     for name, one in found.items():
         cells = [*zip(one["wins"], one["errors"], strict=True)]
         cells.append((one["over_weaknesses"], one["errors_over_weaknesses"]))
         shown = [_rates(rates, errors) for rates, errors in cells]
-        shown.append(f"{100 * one['gain']:+.1f} ±{100 * one['gain_error']:.1f}")
+        gains = [*zip(one["gains"], one["gain_errors"], strict=True)]
+        shown += [f"{100 * gain:+.1f} ±{100 * error:.1f}" for gain, error in (gains[0], gains[-1])]
         share = f"{one['of_the_gap']:12.0%}" if "of_the_gap" in one else ""
-        lines.append(f"{name:24}" + "".join(f"{cell:>20}" for cell in shown) + share)
+        lines.append(f"{name:24}" + "".join(f"{cell:>32}" for cell in shown) + share)
     return "\n".join(lines)
 
 
@@ -191,7 +194,8 @@ def main(arguments: list[str] | None = None) -> None:
         policies = {"random moves": at_random}
         policies |= {f"script that {SHOWN[knows]}": scripted(knows) for knows in Knows}
     moves = family.config.max_episode_steps
-    found = players_before(asked.output, asked.trials, moves)
+    games = family.config.max_rollouts_per_task
+    found = players_before(asked.output, asked.trials, moves, games)
     for name, policy in policies.items():
         results = [results_of(family, policy, opponent, asked.trials) for opponent in range(OPPONENTS)]
         found[name] = summary(np.stack(results)) | {"told": False}
@@ -202,16 +206,23 @@ def main(arguments: list[str] | None = None) -> None:
     if asked.output is not None:
         write(
             asked.output,
-            {"machine": facts(), "trials": asked.trials, "moves": moves, "players": found},
+            {
+                "machine": facts(),
+                "trials": asked.trials,
+                "moves": moves,
+                "games": games,
+                "players": found,
+            },
         )
 
 
-def players_before(file: Path | None, trials: int, moves: int) -> dict[str, dict[str, Any]]:
-    """What a file holds of as many trials of such games."""
+def players_before(file: Path | None, trials: int, moves: int, games: int) -> dict[str, dict[str, Any]]:
+    """What a file holds of as many trials of so many such games."""
     if file is None or not file.exists():
         return {}
     before = json.loads(file.read_text(encoding="utf-8"))
-    return before["players"] if (before["trials"], before["moves"]) == (trials, moves) else {}
+    same = (before["trials"], before["moves"], before.get("games")) == (trials, moves, games)
+    return before["players"] if same else {}
 
 
 SHOWN = {Knows.told: "is told", Knows.remembers: "remembers", Knows.forgets: "forgets"}

@@ -64,9 +64,9 @@ def test_rates_are_over_trials_and_the_gain_is_within_them() -> None:
     found = summary(np.stack([one, one, one, one, lost]))
     assert found["wins"] == [[0.25, 0.75]] * 4 + [[0.0, 0.0]]
     assert found["losses"][0] == [0.5, 0.0] and found["losses"][4] == [1.0, 1.0]
-    assert found["over_weaknesses"] == [0.25, 0.75] and found["gain"] == 0.5
+    assert found["over_weaknesses"] == [0.25, 0.75] and found["gains"] == [0.5]
     # The deviation of (1, 1, 0, 0) is sqrt(1/3); over 4 trials, and then over 4 opponents.
-    assert found["gain_error"] == pytest.approx((1 / 3) ** 0.5 / 2 / 2)
+    assert found["gain_errors"] == [pytest.approx((1 / 3) ** 0.5 / 2 / 2)]
 
     told = summary(np.stack([np.ones((4, 2))] * 5)) | {"told": True, "env_steps": 1}
     shared = with_shares({"agent": found | {"told": False, "env_steps": 1}, "told": told})
