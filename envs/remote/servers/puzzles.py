@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import random
 import sys
+from collections.abc import Sequence
 
 from envs.remote.servers.four_in_a_row import COLUMNS, LINES, ROWS, THEM, US, FourInARow, place
 
@@ -65,7 +66,7 @@ xxo/x/oo/oxox/o/xx/o xo/xx/oxxo/ox//xoo/o oox/ox/oxo/x/o/oxx/x xoxo/o/ox/xoxx//x
 xoo/xo/ox/x/xx/o/oxo ooxx/o/oxx/xxo//ox/o /oxo/xoxx/oxo//xoo/x ox/oo/xoxx/ox/x/o/ox o/o/o/xxo/oxx/xo/xox
 xo/xo/o/oxx/xxo//oxo x/oox/xo/oxoo/x/xx/o o/xx/oox/xox/oxoo//x xoxx/o/oxo/xxoo//xo/ o/x/xx/ox/xoo/x/ooxo
 """
-POSITIONS: list[str] = _TEXT.split()
+POSITIONS: Sequence[str] = _TEXT.split()
 
 
 def puzzle(rng: random.Random) -> FourInARow:
