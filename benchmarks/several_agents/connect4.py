@@ -76,11 +76,11 @@ def scripted(knows: Knows) -> Policy:
     return policy
 
 
-def learned_policy(path: Path) -> Policy:
+def learned_policy(path: Path, games: int) -> Policy:
     """The agent of a run, without noise, which keeps its memory for the trial."""
 
     def policy(slots: int, opponent: int, first: int) -> Act:
-        player = load_agent(path, slots, horizon=MOST_MOVES)
+        player = load_agent(path, slots, horizon=MOST_MOVES, episodes=games)
 
         def act(rows: Rows) -> NDArray[np.int64]:
             actions = player.act(rows.obs, rows.reward, rows.ended, {"task": rows.task})
@@ -189,12 +189,12 @@ def main(arguments: list[str] | None = None) -> None:
     words += [] if asked.moves is None else [f"env.max_episode_steps={asked.moves}"]
     family = make_family(load(words).env)
     family.prepare(min(SLOTS, asked.trials))
-    policies: dict[str, Policy] = {path.name: learned_policy(path) for path in asked.runs}
+    games = family.config.max_rollouts_per_task
+    policies: dict[str, Policy] = {path.name: learned_policy(path, games) for path in asked.runs}
     if not policies:
         policies = {"random moves": at_random}
         policies |= {f"script that {SHOWN[knows]}": scripted(knows) for knows in Knows}
     moves = family.config.max_episode_steps
-    games = family.config.max_rollouts_per_task
     found = players_before(asked.output, asked.trials, moves, games)
     for name, policy in policies.items():
         results = [results_of(family, policy, opponent, asked.trials) for opponent in range(OPPONENTS)]
