@@ -34,17 +34,14 @@ def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) 
     """Lines on a run with these options, completed by its family: what it will do, then what to mind.
 
     They count trials of full length, and say "at least" and "up to" where there are more waves, and smaller
-    ones, if episodes end early.
-    `counters` are those of a run that goes on: then the plan is what is left of it.
+    ones, if episodes end early. `counters` are those of a run that goes on, whose plan is what is left of it.
     """
     counters = counters or Counters()
     needs, made = needs_of(config), counters.env_steps
     longest = config.env.max_rollouts_per_task * config.env.max_episode_steps
 
     # 1. The random pool, and waves for what it leaves.
-    pool = 0
-    if counters.stage == Stage.random_pool:
-        pool = max(pool_trials(config) - counters.warmup_trials, 0) * longest
+    pool = _pool_left(config, counters) * longest
     wave = _Wave.of(sizes, longest)
     left = max(config.train.n_env_steps_total - made, 0)
     waves = ceil(max(left - pool, 0) / wave.env_steps)
@@ -56,7 +53,7 @@ def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) 
     per_update = passes.epochs * passes.steps if needs.on_policy else 1
     # A pool of full trials may leave nothing, and one of short trials nearly all.
     unknown = 0 < left <= pool
-    least = "at least " if unknown else wave.at_least if waves else ""
+    least = wave.at_least if waves else "at least " * unknown
     up_to = "up to " if least else ""
     if needs.on_policy:
         steps, least_steps = waves * per_update, least
@@ -67,13 +64,11 @@ def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) 
         rows, each = sizes.batch_rows, f"{up_to}{sizes.updates_per_step * wave.env_steps:,.4g} gradient steps"
     steps += counters.updates_due * per_update
     all_steps = counters.updates * per_update + steps
-    first = f"{made:,} env steps and {_several(counters.updates, 'update')} are made; now " if made else ""
-    first += f"up to {pool:,} env steps of random actions, then " if pool else ""
     more = "more" if made else "in all"
     few = ", which are few for all but easy tasks" if _are_few(all_steps) else ""
     yield (
-        f"plan         {first}{least}{_several(waves, 'iteration')} of {up_to}{wave.env_steps:,} env steps "
-        f"with {each} each, over {up_to * needs.on_policy}{rows:,} rows: "
+        f"plan         {_before(counters, pool)}{least}{_several(waves, 'iteration')} of {up_to}"
+        f"{wave.env_steps:,} env steps with {each} each, over {up_to * needs.on_policy}{rows:,} rows: "
         f"{least_steps}{steps:,} gradient steps {more}{few}"
     )
 
@@ -81,10 +76,28 @@ def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) 
     if waves or unknown:
         yield from _beyond(config, wave)
     if not needs.on_policy:
-        held, per_trial = sizes.buffer_shape["capacity_rows"], sizes.buffer_shape["rows_per_trial"]
-        yield f"replay       the last {held:,} rows: {held // per_trial:,} trials of full length"
+        yield _replay(sizes)
     yield from _warnings(config, all_steps, made + pool if pool else 0)
     yield from _uncut(config, passes, least)
+
+
+def _before(counters: Counters, pool: int) -> str:
+    """What was made, and the random actions that come first."""
+    made, updates = counters.env_steps, _several(counters.updates, "update")
+    first = f"{made:,} env steps and {updates} are made; now " if made else ""
+    return first + (f"up to {pool:,} env steps of random actions, then " if pool else "")
+
+
+def _pool_left(config: Config, counters: Counters) -> int:
+    """The trials of random actions that a run has still to play."""
+    if counters.stage != Stage.random_pool:
+        return 0
+    return max(pool_trials(config) - counters.warmup_trials, 0)
+
+
+def _replay(sizes: RunSizes) -> str:
+    held, per_trial = sizes.buffer_shape["capacity_rows"], sizes.buffer_shape["rows_per_trial"]
+    return f"replay       the last {held:,} rows: {held // per_trial:,} trials of full length"
 
 
 def learned_digest(settings: Mapping[str, Any]) -> str:
