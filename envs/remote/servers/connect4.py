@@ -32,13 +32,16 @@ class Position(Observation):
     `ours` tells for each direction and column how long a line a stone of ours there would join, and `theirs`
     for each column the longest of their lines: 1 where the stone wins, 1/4 for a third stone, 1/16 for a
     second. `threats` is 1 for each direction and column where a stone of ours would threaten to win by the
-    next, in a line of that direction.
+    next, in a line of that direction. `tried` is 1 for each direction in which our last stone threatened, and
+    `left_open` for each in which a line of ours can be completed after their reply.
     """
 
     board: list[int] = Field(default_factory=list)
     ours: list[float] = Field(default_factory=list)
     theirs: list[float] = Field(default_factory=list)
     threats: list[int] = Field(default_factory=list)
+    tried: list[int] = Field(default_factory=list)
+    left_open: list[int] = Field(default_factory=list)
     legal_actions: list[int] = Field(default_factory=list)
 
 
@@ -58,6 +61,7 @@ class Connect4(Environment[Move, Position, State]):
         super().__init__()
         self._state, self._board, self._over = State(), FourInARow(), True
         self._opponent, self._careful, self._rng = 0, False, random.Random(0)
+        self._tried = [0] * len(DIRECTIONS)
 
     def reset(
         self,
@@ -73,6 +77,7 @@ class Connect4(Environment[Move, Position, State]):
         self._state = State(episode_id=episode_id, step_count=0)
         self._opponent, self._careful, self._rng = opponent, careful, random.Random(seed or 0)
         self._board, self._over = puzzles.puzzle(self._rng) if puzzle else FourInARow(), False
+        self._tried = [0] * len(DIRECTIONS)
         if not puzzle and self._rng.random() < 0.5:
             self._board.drop(self._reply(), THEM)
         return self._position(None)
@@ -82,6 +87,7 @@ class Connect4(Environment[Move, Position, State]):
             raise ValueError("the game is over" if self._over else f"column {action.column} is full")
         self._state.step_count += 1
         reward = self._played(action.column, US)
+        self._tried = self._open()
         if not self._over:
             reward = -self._played(self._reply(), THEM)
         return self._position(reward)
@@ -95,6 +101,11 @@ class Connect4(Environment[Move, Position, State]):
 
     async def step_async(self, action: Move, timeout_s: float | None = None, **kwargs: Any) -> Position:
         return self.step(action, timeout_s, **kwargs)
+
+    def _open(self) -> list[int]:
+        """1 for each direction in which a stone of ours would complete a line."""
+        winning = set[int]().union(*(self._board.wins(column, US) for column in self._board.legal()))
+        return [int(direction in winning) for direction in range(len(DIRECTIONS))]
 
     def _reply(self) -> int:
         return reply(self._board, self._opponent, self._rng, careful=self._careful)
@@ -117,6 +128,8 @@ class Connect4(Environment[Move, Position, State]):
             ours=[WORTH[stones] for stones in board.longest(US)],
             theirs=[WORTH[max(theirs[column::COLUMNS])] for column in range(COLUMNS)],
             threats=threats,
+            tried=self._tried,
+            left_open=self._open(),
             legal_actions=[] if self._over else board.legal(),
             reward=reward,
             done=self._over,

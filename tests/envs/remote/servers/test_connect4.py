@@ -135,3 +135,28 @@ def test_a_puzzle_begins_with_seven_stones_of_each_and_our_move() -> None:
         first, again, other = asyncio.run(boards(url))
     assert first == again != other
     assert (first.count(1), first.count(-1)) == (7, 7)
+
+
+def test_the_agent_is_told_what_its_last_move_tried_and_what_was_left_open() -> None:
+    """In puzzles: whoever does not block what was tried has that weakness, but for a chance move."""
+
+    async def played(url: str, opponent: int) -> list[tuple[list[int], list[int]]]:
+        session, told = Session(url), list[tuple[list[int], list[int]]]()
+        for seed in range(30):
+            given = {"seed": seed, "opponent": opponent, "careful": True, "puzzle": True}
+            start = (await session.reset(given)).observation
+            assert start["tried"] == start["left_open"] == [0] * 4
+            threats = start["threats"]
+            column = max(range(7), key=lambda at: sum(threats[at::7]))
+            after = (await session.step({"column": column})).observation
+            assert after["tried"] == [threats[direction * 7 + column] for direction in range(4)]
+            told.append((after["tried"], after["left_open"]))
+        await session.close()
+        return told
+
+    with program("connect4") as url:
+        for opponent in (0, 2):
+            for tried, left_open in asyncio.run(played(url, opponent)):
+                # What was tried is closed at once by whoever sees it.
+                others = [left_open[at] for at in range(4) if tried[at] and at != opponent]
+                assert not any(others)
