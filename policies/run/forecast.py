@@ -8,6 +8,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from policies.agents.base import Arch
 from policies.algorithms import ALGORITHMS
 from policies.algorithms.base import Passes
 from policies.memory import MEMORIES
@@ -152,7 +153,7 @@ def _uncut(config: Config, passes: Passes, least: str) -> Iterator[str]:
     made = (
         f"Note: algorithm.minibatches={passes.asked} makes {least}{passes.steps} here, for there are no more"
     )
-    if config.agent.arch.name == "Markov":
+    if config.agent.arch is Arch.Markov:
         yield f"{made} rows to mix."
     else:
         windows = "set algorithm.window, or " if MEMORIES[config.memory.name].stores_state else ""

@@ -45,6 +45,11 @@ class Position(Observation):
     legal_actions: list[int] = Field(default_factory=list)
 
 
+def _open(longest: list[int]) -> list[int]:
+    """1 for each direction in which one stone more would complete a line of three."""
+    return [int(3 in longest[first : first + COLUMNS]) for first in range(0, len(longest), COLUMNS)]
+
+
 class Connect4(Environment[Move, Position, State]):
     """A game against the opponent of the task; 1 for a win, -1 for a loss, 0 for a draw.
 
@@ -87,7 +92,7 @@ class Connect4(Environment[Move, Position, State]):
             raise ValueError("the game is over" if self._over else f"column {action.column} is full")
         self._state.step_count += 1
         reward = self._played(action.column, US)
-        self._tried = self._open()
+        self._tried = _open(self._board.longest(US))
         if not self._over:
             reward = -self._played(self._reply(), THEM)
         return self._position(reward)
@@ -102,11 +107,6 @@ class Connect4(Environment[Move, Position, State]):
     async def step_async(self, action: Move, timeout_s: float | None = None, **kwargs: Any) -> Position:
         return self.step(action, timeout_s, **kwargs)
 
-    def _open(self) -> list[int]:
-        """1 for each direction in which a stone of ours would complete a line."""
-        winning = set[int]().union(*(self._board.wins(column, US) for column in self._board.legal()))
-        return [int(direction in winning) for direction in range(len(DIRECTIONS))]
-
     def _reply(self) -> int:
         return reply(self._board, self._opponent, self._rng, careful=self._careful)
 
@@ -118,18 +118,18 @@ class Connect4(Environment[Move, Position, State]):
         return float(won)
 
     def _position(self, reward: float | None) -> Position:
-        board, theirs = self._board, self._board.longest(THEM)
+        board, ours, theirs = self._board, self._board.longest(US), self._board.longest(THEM)
         threats = [0] * (len(DIRECTIONS) * COLUMNS)
         for column, places in ({} if self._over else board.threats(US)).items():
             for direction in set().union(*places):
                 threats[direction * COLUMNS + column] = 1
         return Position(
             board=board.flat(),
-            ours=[WORTH[stones] for stones in board.longest(US)],
+            ours=[WORTH[stones] for stones in ours],
             theirs=[WORTH[max(theirs[column::COLUMNS])] for column in range(COLUMNS)],
             threats=threats,
             tried=self._tried,
-            left_open=self._open(),
+            left_open=_open(ours),
             legal_actions=[] if self._over else board.legal(),
             reward=reward,
             done=self._over,
