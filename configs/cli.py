@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from configs.compose import Composer, checked, quoted_word
 from configs.exporting import ExportCommand, asks_for_an_export, read_export
@@ -26,7 +26,7 @@ from configs.values import is_in_open_section
 from envs.base import TaskFamily
 from policies.run.config import Config
 from utils.disk.own_files import check_can_be_made, check_run_folder
-from utils.options import OptionError
+from utils.options import OptionError, as_pairs, shown
 
 # Flags of Hydra's own that need no config.
 PASSED_ON = ("hydra_help", "shell_completion")
@@ -133,7 +133,7 @@ def _single(
             return CommandLine(tuple(words), mode="resume_if_there", runs=(run,), notes=remarks)
         refuse_folder(folder, allow_links=config.allow_links)
     if shown:
-        return CommandLine(tuple(_for_hydra(composer, overrides, words)), notes=remarks)
+        return CommandLine(tuple(_for_hydra(composed, overrides, words)), notes=remarks)
     return CommandLine(
         tuple(words), mode="train", config=config, family=family, composed=composed, notes=remarks
     )
@@ -145,15 +145,23 @@ def _sweep(composer: Composer, overrides: list[Override], words: Sequence[str]) 
     named = any(override.key_or_group == SWEEP_FOLDER for override in overrides)
     if plan.folder is not None and not named:
         words = [*words, quoted_word(SWEEP_FOLDER, plan.folder)]
-    job = next(composer.jobs(overrides))
-    return CommandLine(tuple(_for_hydra(composer, job, words)), plan=plan, notes=plan.notes)
+    composed = composer.dict_config(next(composer.jobs(overrides)))
+    return CommandLine(tuple(_for_hydra(composed, overrides, words)), plan=plan, notes=plan.notes)
 
 
-def _for_hydra(composer: Composer, job: Sequence[Override], words: Sequence[str]) -> list[str]:
-    """The words with which Hydra composes by itself: it has to add options under names of the user's own."""
-    composed = composer.dict_config(job)
-    own = {name for override in job if is_in_open_section(composed, name := override.key_or_group)}
-    return [f"++{word}" if word.partition("=")[0] in own else word for word in words]
+def _for_hydra(composed: DictConfig, overrides: Sequence[Override], words: Sequence[str]) -> list[str]:
+    """The words with which Hydra composes by itself.
+
+    It has to add options under names of the user's own, and merges no mapping into a list of pairs.
+    """
+    spelled: dict[str, str] = {}
+    for override in overrides:
+        name, word, value = override.key_or_group, str(override.input_line), override.value()
+        if is_in_open_section(composed, name):
+            spelled[word] = f"++{word}"
+        elif isinstance(value, dict) and isinstance(OmegaConf.select(composed, name), ListConfig):
+            spelled[word] = f"{name}={shown(as_pairs(value))}"
+    return [spelled.get(word, word) for word in words]
 
 
 def _search(composer: Composer, flags: argparse.Namespace, words: Sequence[str]) -> CommandLine:

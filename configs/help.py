@@ -11,10 +11,10 @@ from omegaconf import OmegaConf
 
 from configs.compose import Composer
 from configs.schema import FOLDER, GROUPS, NAME_FIELDS
-from configs.values import option_names, shown
+from configs.values import option_names
 from policies.run.config import Config
 from policies.run.sizes import needs_of
-from utils.options import range_text, unread_options
+from utils.options import range_text, shown, unread_options
 
 # Choices that recipes know, so that one of them can bring other settings with it.
 SILENT_CHOICES = ("algorithm", "agent", "memory")

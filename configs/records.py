@@ -17,11 +17,11 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from configs.schema import NAME_FIELDS, root, schemas
-from configs.values import option_names, shown
+from configs.values import option_names
 from policies.run.config import CHECKPOINTS, RECORD, read_record
 from utils.checkpoint import newest_facts
 from utils.disk.own_files import check_run_folder
-from utils.options import OptionError
+from utils.options import OptionError, shown
 
 # The folder in which Hydra records what it composed, for itself.
 HYDRAS = ".hydra"

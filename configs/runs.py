@@ -16,12 +16,12 @@ from configs.agent_files import agent_file, unpacked
 from configs.compose import Composer, checked, without_hydra
 from configs.records import check_unchanged, is_among, recorded
 from configs.schema import EXPERIMENT, NAME_FIELDS
-from configs.values import assign, option_names, shown
+from configs.values import assign, option_names
 from envs.base import TaskFamily
 from policies.run.config import CHECKPOINTS, PERMISSIONS, RECORD, Config
 from policies.run.sizes import check_same_spaces
 from utils.checkpoint import CheckpointStore
-from utils.options import OptionError, nearest
+from utils.options import OptionError, nearest, shown
 from utils.processes.imports import imports_from_elsewhere
 
 TOTAL = "train.n_env_steps_total"

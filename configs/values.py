@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from enum import Enum
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -23,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from configs.hydra_private import accepts_null, is_missing, node_of
 from configs.spellings import answer
-from utils.options import OptionError, nearest
+from utils.options import OptionError, as_pairs, nearest, shown
 
 
 def option_names(config: DictConfig, prefix: str = "") -> list[str]:
@@ -75,9 +74,8 @@ def assign(config: DictConfig, override: Override) -> None:
     if value == "???":
         raise OptionError(f"{key} needs a value; it should be {_kind(node)}.")
 
-    # Where a list holds pairs, {Authorization:HF_TOKEN} is another spelling of [Authorization:HF_TOKEN].
     if isinstance(node, ListConfig) and isinstance(value, dict):
-        value = [f"{name}:{shown(part)}" for name, part in value.items()]
+        value = as_pairs(value)
 
     # OmegaConf knows the type of each option, and converts or refuses the value.
     try:
@@ -148,16 +146,3 @@ def _kind(node: Node) -> str:
     if accepts_null(node):
         kind += " or null"
     return kind
-
-
-def shown(value: Any) -> str:
-    """A value as it is typed on a command line."""
-    if isinstance(value, list):
-        return f"[{','.join(map(shown, value))}]"
-    if isinstance(value, dict):
-        return f"{{{','.join(f'{name}:{shown(part)}' for name, part in value.items())}}}"
-    if isinstance(value, Enum):
-        return value.name
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return str(value)

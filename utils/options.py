@@ -134,6 +134,9 @@ def _converted(owner: str, name: str, value: Any, hint: Any) -> Any:
     if Any in allowed:  # an option that its owner checks
         return value
 
+    if isinstance(value, Mapping) and list in allowed:
+        return as_pairs(value)
+
     # The members of an enum are given by their names, as on the command line.
     for kind in allowed:
         if isinstance(kind, type) and issubclass(kind, Enum):
@@ -155,3 +158,21 @@ def _converted(owner: str, name: str, value: Any, hint: Any) -> Any:
     raise OptionError(
         f"{owner}: {name}={value!r} should be of type {' or '.join(kind.__name__ for kind in plain)}."
     )
+
+
+def as_pairs(mapping: Mapping[Any, Any]) -> list[str]:
+    """A mapping, where an option is a list of pairs: [Authorization:HF_TOKEN] may be typed with { }, too."""
+    return [f"{name}:{shown(part)}" for name, part in mapping.items()]
+
+
+def shown(value: Any) -> str:
+    """A value as it is typed on a command line."""
+    if isinstance(value, list):
+        return f"[{','.join(map(shown, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{name}:{shown(part)}' for name, part in value.items())}}}"
+    if isinstance(value, Enum):
+        return value.name
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)

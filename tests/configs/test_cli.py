@@ -40,6 +40,11 @@ def test_options_under_names_of_ones_own_are_added_where_hydra_composes(flag: li
     assert "env=Mixture" in handed and "env.num_eval_tasks=4" in handed
 
 
+def test_pairs_that_are_typed_as_a_mapping_are_handed_to_hydra_as_the_list_that_they_are() -> None:
+    handed = read(["-m", "env=Gymnasium", "env.id=Pendulum-v1", "env.info_names={a: 2}", "seed=0,1"]).words
+    assert "env.info_names=[a:2]" in handed and "env.id=Pendulum-v1" in handed
+
+
 @pytest.mark.parametrize(
     "words", [["-m", "seed=0,1"], ["seed=0,1", "-m"], ["seed=0,1", "--multirun", "env=Wind"]], ids=" ".join
 )

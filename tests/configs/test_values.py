@@ -7,9 +7,10 @@ import re
 import pytest
 
 from configs.compose import Composer
-from configs.values import near_option, option_names, shown
+from configs.values import near_option, option_names
+from envs.meta.mixtures.named_parts import checked_parts, named_parts
 from policies.run.config import DeviceName
-from utils.options import OptionError
+from utils.options import OptionError, shown
 
 
 @pytest.mark.parametrize(
@@ -93,10 +94,6 @@ def test_the_names_of_parts_are_the_users_and_their_options_those_of_the_family(
         composer.config(composer.parse(["env=GridNavi", "env.parts.a.family=Wind"]))
 
 
-def test_nested_values_are_shown_as_they_are_typed() -> None:
-    assert shown({"a": {"family": "Wind", "on": True}, "b": [1, 2]}) == "{a:{family:Wind,on:true},b:[1,2]}"
-
-
 def test_pairs_in_a_list_may_be_typed_as_a_mapping(composer: Composer) -> None:
     words = [
         "env=OpenEnv",
@@ -106,3 +103,10 @@ def test_pairs_in_a_list_may_be_typed_as_a_mapping(composer: Composer) -> None:
     ]
     read = composer.dict_config(composer.parse([*words, "env.headers_from_env={Authorization: HF_TOKEN}"]))
     assert read.env.headers_from_env == ["Authorization:HF_TOKEN"] and read.env.observation == ["board:42"]
+
+
+def test_pairs_of_a_part_may_be_typed_as_a_mapping_too(composer: Composer) -> None:
+    words = ["env=Mixture", "algorithm=PPO", "env.parts.a.family=Gymnasium", "env.parts.a.id=CartPole-v1"]
+    read = composer.config(composer.parse([*words, "env.parts.a.info_names={angle: 2}"]))
+    (part,) = checked_parts(named_parts(vars(read.env)["parts"]))
+    assert vars(part.config)["info_names"] == ["angle:2"]

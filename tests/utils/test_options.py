@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from utils.options import OptionError, from_keywords, nearest, option, range_problems
+from utils.options import OptionError, from_keywords, nearest, option, range_problems, shown
 
 
 class Color(Enum):
@@ -92,3 +92,12 @@ def test_nearest_ignores_case_and_lists_all_when_nothing_is_near() -> None:
 
 def test_the_text_of_a_mistake_acts_on_no_terminal() -> None:
     assert str(OptionError("seed=\x1b[2Jx is no number.")) == r"seed=\x1b[2Jx is no number."
+
+
+def test_nested_values_are_shown_as_they_are_typed() -> None:
+    assert shown({"a": {"family": "Wind", "on": True}, "b": [1, 2]}) == "{a:{family:Wind,on:true},b:[1,2]}"
+
+
+def test_a_list_of_pairs_may_be_given_as_a_mapping() -> None:
+    made = from_keywords(Outer, "outer", {"names": {"board": 42, "masked": True}})
+    assert made.names == ["board:42", "masked:true"]
