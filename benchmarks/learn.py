@@ -12,7 +12,8 @@ test list, by episode index, at each of its evaluations. A mark is reached by th
 over the trial's episodes is as high, whatever comes later. The clock is the run's own: it starts when the
 Learner is made (a few seconds after the command) and includes evaluations and checkpoints, since users wait
 for those too. Every run is stored in benchmarks/results/learn.json by its name and seed, in place of an older
-run of that name and seed.
+run of that name and seed. After a run of PPO with the half cheetah or the ant it says which share of the
+machine's limit that run has reached (`benchmarks/parts/learning/share_of_limit.py`).
 """
 
 from __future__ import annotations
@@ -111,6 +112,8 @@ class Run:
     others: float
     began: str
     machine: dict[str, Any] = field(default_factory=dict)
+    # What this machine could at most do in a second; None where it was not measured.
+    limit_env_steps_per_s: float | None = None
 
     @property
     def key(self) -> str:
@@ -274,6 +277,18 @@ def play_recipe(
     return run, folder
 
 
+def beside_its_limit(run: Run, console: Console) -> Run:
+    """The run with the machine's limit, where that is known; the share that it has reached is said."""
+    from benchmarks.parts.learning.share_of_limit import limit_of
+    from configs.compose import load
+
+    limit = limit_of(load(run.words))
+    if limit is None:
+        return run
+    console.print(f"{run.key}: {limit.text(run.env_steps_per_s)}", highlight=False, soft_wrap=True)
+    return replace(run, limit_env_steps_per_s=limit.env_steps_per_s)
+
+
 SHARES = [f"time/{part}" for part in ("act", "env", "buffer", "update", "evaluate", "checkpoint", "other")]
 
 
@@ -371,6 +386,8 @@ def main() -> None:
     for seed in [] if asked.show else asked.seeds:
         for name, recipe in recipes.items():
             run, _ = play_recipe(name, recipe, seed, console, asked.folder, asked.minutes)
+            if recipe.peer is None:
+                run = beside_its_limit(run, console)
             # Stored after each run: hours of recording must not hang on the last one.
             runs = store_runs(asked.results, [run])
             mine.append(run.name)

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.parts.gemm import gemm_peak
 from benchmarks.parts.learning.short_trials import measure_short_trials
 from benchmarks.parts.machine import facts, write
 from benchmarks.parts.plain_sac import Padded, PlainSAC
@@ -43,7 +44,6 @@ RESULTS = Path(__file__).parent / "results" / "update.json"
 TRIALS, EPISODES, HORIZON = 32, 2, 200
 ROWS = EPISODES * (HORIZON + 1)
 TARGETS = {"GRU": 1.8, "LSTM": 2.3, "fastest": 2.5, "fastest in bfloat16": 3.5}
-GEMM = 1024
 
 
 def replay_of(family: TaskFamily) -> Replay:
@@ -103,15 +103,6 @@ def seconds(act: Callable[[], object]) -> float:
     before = perf_counter()
     act()
     return perf_counter() - before
-
-
-def gemm_peak(threads: int) -> float:
-    """GFLOP/s of a large product in fp32."""
-    torch.set_num_threads(threads)
-    left, right = torch.rand(GEMM, GEMM), torch.rand(GEMM, GEMM)
-    best = min(seconds(lambda: left @ right) for _ in range(20))
-    torch.set_num_threads(1)
-    return 2 * GEMM**3 / best / 1e9
 
 
 def flops_of_update(obs: int, action: int) -> float:

@@ -7,7 +7,7 @@
 All play the same trials of the experiment over a real server: 500 against each of the four hidden
 weaknesses, and 500 against minimax, which is met in no training. An agent of env.oracle=true is told the
 opponent. An error is that of a mean over trials; gains over game 1, of game 2 and of the last game, are taken
-trial by trial. `of the gap` is the last gain, over what an agent that is told wins more than this one does in
+trial by trial. `of the gap` are these gains over what an agent that is told wins more than this one does in
 game 1. A game that is not over after `env.max_episode_steps` moves of the agent is not won. What the file
 holds of other players stays in it.
 The packages are those of requirements-partners.txt.
@@ -143,30 +143,31 @@ def _error_of_mean(errors: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def with_shares(found: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Beside each learned agent which part of the gap to the one that is told its last game has closed."""
+    """Beside each learned agent which part of the gap to the one that is told each later game has closed."""
     tops = [np.mean(one["over_weaknesses"]) for one in found.values() if one["told"]]
     shared: dict[str, dict[str, Any]] = {}
     for name, one in found.items():
         shared[name] = {key: value for key, value in one.items() if key not in ("gap", "of_the_gap")}
         gap = float(tops[0] - one["over_weaknesses"][0]) if tops else 0.0
         if "env_steps" in one and not one["told"] and gap > 0:
-            shared[name] |= {"gap": gap, "of_the_gap": one["gains"][-1] / gap}
+            shared[name] |= {"gap": gap, "of_the_gap": [gain / gap for gain in one["gains"]]}
     return shared
 
 
 def win_rates(found: Mapping[str, dict[str, Any]]) -> str:
     """Win rates in percent, of each game in turn, with their errors."""
     heads = [*(f"weakness {number}" for number in range(MINIMAX)), "minimax", "weaknesses"]
-    heads += ["gain of game 2", "of the last"]
-    lines = [f"{'% won':24}" + "".join(f"{head:>32}" for head in heads) + f"{'of the gap':>12}"]
+    heads += ["gain of game 2", "of the last", "of the gap"]
+    lines = [f"{'% won':24}" + "".join(f"{head:>32}" for head in heads)]
     for name, one in found.items():
         cells = [*zip(one["wins"], one["errors"], strict=True)]
         cells.append((one["over_weaknesses"], one["errors_over_weaknesses"]))
         shown = [_rates(rates, errors) for rates, errors in cells]
         gains = [*zip(one["gains"], one["gain_errors"], strict=True)]
         shown += [f"{100 * gain:+.1f} ±{100 * error:.1f}" for gain, error in (gains[0], gains[-1])]
-        share = f"{one['of_the_gap']:12.0%}" if "of_the_gap" in one else ""
-        lines.append(f"{name:24}" + "".join(f"{cell:>32}" for cell in shown) + share)
+        if "of_the_gap" in one:
+            shown.append(f"{one['of_the_gap'][0]:.0%}, {one['of_the_gap'][-1]:.0%}")
+        lines.append(f"{name:24}" + "".join(f"{cell:>32}" for cell in shown))
     return "\n".join(lines)
 
 
