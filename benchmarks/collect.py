@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).parent / "results" / "collect.json"
 # Services have clients in place of environments, so they have tables of their own.
 SERVICES = "openenv"
+# A case and what is measured with it, since a page and targets compare the two in one run.
+TOGETHER = {"cyber": "cyber-slow"}
 
 
 def parsed() -> argparse.Namespace:
@@ -62,7 +64,6 @@ def main() -> None:
     """Measure, print, save."""
     import torch
 
-    from benchmarks.parts.cases import tables
     from benchmarks.parts.collection_targets import collection_targets
     from benchmarks.parts.machine import facts, write
     from benchmarks.parts.targets import targets_text
@@ -75,9 +76,8 @@ def main() -> None:
     torch.set_num_threads(1)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a process per environment needs many
-    chosen = list(
-        tables(options.case, options.mode, options.slots, tuple(options.workers or (2, available_cores(), 6)))
-    )
+    workers = tuple(options.workers or (2, available_cores(), 6))
+    chosen = chosen_tables(options.case, options.mode, options.slots, workers)
     print(facts()["text"])
     done = _measure_all(chosen, options)
     targets = collection_targets(done)
@@ -108,6 +108,22 @@ def _measure_services(options: argparse.Namespace) -> None:
         settings = {"seconds": options.seconds, "repeats": options.repeats}
         reached = [target.as_json() for target in targets]
         write(output, {"machine": facts(), "settings": settings, "targets": reached, "tables": done})
+
+
+def chosen_tables(
+    names: list[str] | None, modes: list[str] | None, slots: list[int] | None, workers: tuple[int, ...]
+) -> list[Table]:
+    """The tables that are asked for, and those that belong to them, in the modes that these have."""
+    from benchmarks.parts.cases import CASES, tables
+
+    chosen = list(tables(names, modes, slots, workers))
+    for name in names or ():
+        other = TOGETHER.get(name)
+        if other is not None and other not in (names or ()):
+            shared = [mode for mode in modes or CASES[other].slots if mode in CASES[other].slots]
+            if shared:
+                chosen += tables([other], shared, slots, workers)
+    return chosen
 
 
 def _measure_all(chosen: list[Table], options: argparse.Namespace) -> dict[str, Any]:

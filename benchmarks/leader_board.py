@@ -2,7 +2,8 @@
 
     python -m benchmarks.leader_board              what sleeping, random actions and scripts score, and
                                                    benchmarks/results/leader_board.json
-    python -m benchmarks.leader_board RUN ...      these runs, each at its last checkpoint, without noise
+    python -m benchmarks.leader_board RUN ...      these runs, each at its last checkpoint, without noise;
+                                                   also agents' files, and agents of the zoo: zoo/CyberDefence
     python -m benchmarks.leader_board RUN --output FILE.json
 
 As in the challenge's evaluation: 1,000 episodes for each of the nine cells, three attackers times 30, 50 and
@@ -31,6 +32,7 @@ from numpy.typing import NDArray
 
 from benchmarks.parts.defence.restore_decoy import RestoreDecoy
 from benchmarks.parts.machine import facts, write
+from configs.agent_files import agent_file
 from envs.base import Rows, TaskFamily
 from envs.layout import Layout
 from envs.meta.cyber import scenario as sc
@@ -39,6 +41,8 @@ from envs.meta.cyber.network import PRIVILEGED, REMOVABLE, STUCK
 from envs.meta.cyber.scripts import Truth
 from envs.meta.make_env import make_family
 from policies.play import load_agent
+from policies.play.record import AgentRecord
+from utils.options import OptionError
 
 RESULTS = Path(__file__).parent / "results" / "leader_board.json"
 HORIZONS = (30, 50, 100)
@@ -137,7 +141,7 @@ SCRIPTED: dict[str, Policy] = {
 }
 
 
-def agent_of(path: Path) -> Policy:
+def policy_of_run(path: Path) -> Policy:
     """The agent of a run, which carries its memory from row to row."""
 
     def policy(family: TaskFamily, n: int, attacker: Attacker) -> Act:
@@ -145,6 +149,32 @@ def agent_of(path: Path) -> Policy:
         return lambda rows: player.act(rows.obs.copy(), rows.reward.copy(), np.zeros(n, np.bool_))
 
     return policy
+
+
+def named_runs(given: Sequence[Path]) -> dict[str, Path]:
+    """The folders and files of runs by the names of the table; one that cannot play is an `OptionError`."""
+    found: dict[str, Path] = {}
+    last_parts = [path.absolute().name for path in dict.fromkeys(given)]
+    for path in dict.fromkeys(given):
+        # Runs of a sweep have folders of the same name below others.
+        name = path.absolute().name
+        name = name if last_parts.count(name) == 1 else str(path)
+        found[name] = agent_file(path.expanduser()) or path
+        _check_plays_here(path, AgentRecord.load(found[name].expanduser()))
+    return found
+
+
+def _check_plays_here(path: Path, record: AgentRecord) -> None:
+    """Refuse an agent that cannot play the cells."""
+    # The original simulator is the same game, so an agent that was trained there may be here as well.
+    if record.spec.name not in ("CyberDefence", "CybORG"):
+        raise OptionError(
+            f"{path} is an agent of {record.spec.name}: the leader board is played by agents of CyberDefence."
+        )
+    if record.layout.with_task:
+        raise OptionError(
+            f"{path} is an agent that is shown its task, and nobody on the leader board is told who attacks."
+        )
 
 
 # -- playing -------------------------------------------------------------------------------------------------
@@ -220,7 +250,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="folders of runs, or agents' files")
+    parser.add_argument(
+        "runs", nargs="*", type=Path, metavar="RUN", help="folders of runs, agents' files, or zoo/NAME"
+    )
     parser.add_argument("--episodes", type=int, default=1000, help="of every cell")
     parser.add_argument(
         "--output",
@@ -229,7 +261,12 @@ def main(arguments: list[str] | None = None) -> None:
         "without a run, else nowhere",
     )
     asked = parser.parse_args(arguments)
-    policies = {path.name: agent_of(path) for path in asked.runs} or SCRIPTED
+    if asked.episodes < 1:
+        parser.error(f"--episodes {asked.episodes}: a cell needs at least one episode.")
+    try:
+        policies = {name: policy_of_run(path) for name, path in named_runs(asked.runs).items()} or SCRIPTED
+    except OptionError as error:
+        parser.error(str(error))
     played = RULES if asked.runs else dict.fromkeys(["newest rules"])
     found = [
         nine_cells(name, policy, rules, asked.episodes)

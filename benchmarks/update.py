@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.parts.gemm import gemm_peak
+from benchmarks.parts.learning.gemm import gemm_peak
 from benchmarks.parts.learning.short_trials import measure_short_trials
 from benchmarks.parts.machine import facts, write
 from benchmarks.parts.plain_sac import Padded, PlainSAC

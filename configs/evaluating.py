@@ -45,9 +45,7 @@ def evaluate_runs(runs: Sequence[RecordedRun], run_with: Runs, *, failed: int) -
             if end.code != failed or len(runs) == 1:
                 raise
             exit_code = failed
-    table = side_by_side(outcomes)
-    if len(runs) == 1:
-        table = next(iter(outcomes.values())).table()
+    table = next(iter(outcomes.values())).table() if len(runs) == 1 else side_by_side(outcomes)
     return "\n".join([table, *(f"film: {path}" for path in films)]), exit_code
 
 

@@ -57,6 +57,15 @@ MAY_CHANGE = {
         "allow_links",
     ),
 }
+# Where each way to continue writes, and Hydra's options that choose a folder for new runs.
+WRITES_INTO = {
+    "resume": "A run is resumed in its own folder",
+    "evaluate": (
+        "An evaluation has no folder of its own choice, since it writes into that of its run, or for an "
+        "agent's file into a new one below outputs/agents"
+    ),
+}
+FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")
 # The tasks that a run was trained on are what they are, so their number is no option of an evaluation.
 FIXED = ("env.num_train_tasks",)
 
@@ -113,6 +122,7 @@ class Runs(Protocol):
 
 def evaluated(composer: Composer, overrides: Sequence[Override]) -> list[RecordedRun]:
     """The runs to evaluate, all changed by the same command line."""
+    _check_words("evaluate", overrides)  # before a folder is made for an agent's file
     folders = run_folders(_folder_of("evaluate", overrides))
     return [continued(composer, "evaluate", overrides, folder) for folder in folders]
 
@@ -126,6 +136,16 @@ def _folder_of(mode: str, overrides: Sequence[Override]) -> str:
     return folder
 
 
+def _check_words(mode: str, overrides: Sequence[Override]) -> None:
+    """Refuse what no run on disk takes: another folder, and a number where a file of tasks is named."""
+    for override in overrides:
+        name, word, value = override.key_or_group, override.input_line, str(override.value())
+        if name in FOLDERS:
+            raise OptionError(f"{WRITES_INTO[mode]}: leave out {word}.")
+        if name == "evaluation.tasks" and value.isdecimal() and not Path(value).exists():
+            raise OptionError(f"{word} would be a file of tasks: their number is env.num_eval_tasks={value}.")
+
+
 def continued(
     composer: Composer, mode: str, overrides: Sequence[Override], folder: Path | None = None
 ) -> RecordedRun:
@@ -133,6 +153,7 @@ def continued(
 
     Its folder is that of the command line, unless another one is given.
     """
+    _check_words(mode, overrides)
     run_dir = folder or Path(_folder_of(mode, overrides)).expanduser()
     permitted = any(one.key_or_group == "allow_links" and one.value() is True for one in overrides)
     old = recorded(run_dir, mode, allow_links=permitted)

@@ -102,6 +102,12 @@ NO_CHOICE = (
 # Env steps of an episode in most families: a number of episodes is translated by it.
 EPISODE = 200
 
+# The number of an evaluation's tasks, under its own section: it is an option of the environment.
+TASKS_OF_EVALUATION = {
+    "evaluation.num_tasks": "env.num_eval_tasks={value}",
+    "evaluation.num_eval_tasks": "env.num_eval_tasks={value}",
+}
+
 # What an option counts, by the other spelling, whose number may count something else.
 REMARKS = {
     "target_kl": "it scales the step size and ends no epoch",
@@ -155,7 +161,9 @@ def translated(name: str, value: str, known: Collection[str] = ()) -> str | None
     if name in RENAMED:
         return f"{RENAMED[name]}={value}"
     section, _, last = name.rpartition(".")
-    if section in ("", "env") and last in PUBLISHED:
+    if name in TASKS_OF_EVALUATION:
+        words = TASKS_OF_EVALUATION[name]
+    elif section in ("", "env") and last in PUBLISHED:
         words = PUBLISHED[last]
     elif last in FIELD:
         # SAC and PPO may have different options for one word of the field.

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -28,19 +29,42 @@ ACTION_SPACE = spaces.Discrete(145)
 
 def what_is_missing(path: str) -> str | None:
     """Why the simulator cannot be imported from this folder, or ("") from Python's path; None: it can."""
-    if path:
-        if (Path(path) / PACKAGE / "__init__.py").is_file():
-            return None
+    if path and not (Path(path) / PACKAGE / "__init__.py").is_file():
         return (
             f"env.path={path} holds no package {PACKAGE}: give the folder in which the folder {PACKAGE} "
             "with its __init__.py is, in the challenge's repository the first of that name."
         )
-    if importlib.util.find_spec(PACKAGE) is not None:
-        return None
-    return (
-        f"{PACKAGE} needs the original simulator, which no package index has: give env.path=FOLDER, "
-        f"the folder that holds its package {PACKAGE}; env=CyberDefence plays the same game without it."
-    )
+    if not path and importlib.util.find_spec(PACKAGE) is None:
+        return (
+            f"{PACKAGE} needs the original simulator, which no package index has: give env.path=FOLDER, "
+            f"the folder that holds its package {PACKAGE}; env=CyberDefence plays the same game without it."
+        )
+
+    # It is found, and may itself need what is not there.
+    searched = list(sys.path)
+    try:
+        _imported(path)
+    except ModuleNotFoundError as error:
+        module = str(error.name)
+        package = module.partition(".")[0]
+        if package == PACKAGE:
+            return f"The package {PACKAGE} that was found lacks {module}: it is not that of version 2.1."
+        return (
+            f"{PACKAGE} is found, but it cannot be imported without the module {module}, which is not "
+            f"installed: pip install the package that has it (most often pip install {package})."
+        )
+    finally:
+        sys.path[:] = searched  # environments add the folder where they are played
+    return None
+
+
+def _imported(path: str) -> tuple[ModuleType, ModuleType, ModuleType]:
+    """The simulator's package, its agents and its wrappers, from this folder or from Python's path."""
+    if path and path not in sys.path:
+        sys.path.insert(0, path)
+    names = (PACKAGE, f"{PACKAGE}.Agents", f"{PACKAGE}.Agents.Wrappers")
+    package, agents, wrappers = map(importlib.import_module, names)
+    return package, agents, wrappers
 
 
 class CybORGEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
@@ -81,10 +105,7 @@ class CybORGEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
 
     def _simulator(self) -> Any:
         """The wrapped simulator with this attacker."""
-        if self._path and self._path not in sys.path:
-            sys.path.insert(0, self._path)
-        package, agents = importlib.import_module(PACKAGE), importlib.import_module(f"{PACKAGE}.Agents")
-        wrappers = importlib.import_module(f"{PACKAGE}.Agents.Wrappers")
+        package, agents, wrappers = _imported(self._path)
         scenario = Path(str(package.__file__)).parent / SCENARIO
         red = getattr(agents, RED_AGENTS[self._attacker])
         with self._own_stream():

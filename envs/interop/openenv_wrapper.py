@@ -211,7 +211,13 @@ def _text_field(client: Client) -> str:
 def _bounded_choices(client: Client) -> list[dict[str, Any]]:
     """The values of the one field of an action that has bounds, or whose values are listed."""
     found = {name: values for name, about in _action_schema(client).items() if (values := _values_of(about))}
-    if len(found) != 1:
+    if not found:
+        raise OptionError(
+            "An action has no bounded field to choose a value of: discrete_actions=[...] lists the texts to "
+            "choose from, as in discrete_actions=['north', 'south'], or whole actions as dicts, as in "
+            "discrete_actions=[{'column': 0}, {'column': 1}]."
+        )
+    if len(found) > 1:
         raise OptionError(
             f"An action has the bounded fields {sorted(found)}, and not one: say what may be chosen, as in "
             "discrete_actions=[{'column': 0}, {'column': 1}]."

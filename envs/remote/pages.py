@@ -6,9 +6,10 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
-from envs.remote.protocol import RemoteError, http_url, is_local, shown_url
+from envs.remote.protocol import RemoteError, http_url, is_local, refused_redirect, shown_url
+from utils.options import OptionError
 
 PAGE_S = 10.0
 # A page that is larger is none of these.
@@ -38,9 +39,27 @@ def is_healthy(url: str) -> bool:
         return False
 
 
+class _SameOrigin(urllib.request.HTTPRedirectHandler):
+    """Follows a server to another of its pages only: the library would hand all headers to anybody."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        try:
+            said = refused_redirect(req.full_url, newurl)
+        except OptionError:  # of a kind that no server has
+            said = f"{shown_url(req.full_url)} redirects to what is no address of a server"
+        if said is None:
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+        fp.close()
+        raise RemoteError(f"{said}.")
+
+
 def _asked(url: str, request: urllib.request.Request) -> Any:
+    handlers: list[urllib.request.BaseHandler] = [_SameOrigin()]
     # A proxy leads away from this machine.
-    handlers = [urllib.request.ProxyHandler({})] if is_local(url) else []
+    if is_local(url):
+        handlers.append(urllib.request.ProxyHandler({}))
     try:
         with urllib.request.build_opener(*handlers).open(request, timeout=PAGE_S) as response:
             return json.loads(response.read(MOST_BYTES))

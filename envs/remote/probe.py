@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,7 +63,8 @@ def probe(setup: ServiceSetup, tasks: NDArray[np.float64], num_slots: int) -> Fi
         loop.run(work())
     except (RemoteError, FieldError) as error:
         server = ", ".join(map(shown_url, setup.urls))
-        raise OptionError(f"OpenEnv cannot be played on {server}: {error}.") from error
+        said = str(error).removesuffix(".")
+        raise OptionError(f"OpenEnv cannot be played on {server}: {said}.") from error
     finally:
         loop.end()
         loop.thread.join()
@@ -126,13 +128,41 @@ async def _played(
     answer = await session.reset(setup.tasks.reset_arguments(task, seed))
     rows: list[tuple[bytes, float | None, bool]] = []
     for _ in range(STEPS):
-        obs = setup.reader.read(answer.observation)
+        with _told("read", setup.reader.function):
+            obs = setup.reader.read(answer.observation)
         bits = b"".join(array.tobytes() for array in arrays_of(obs))
         rows.append((bits, answer.reward, answer.done))
         if answer.done:
             break
-        answer = await session.step(setup.writer.write(_legal_action(setup, rng, obs)))
+        answer = await session.step(_written(setup, _legal_action(setup, rng, obs)))
     return rows
+
+
+def _written(setup: ServiceSetup, action: NDArray[Any]) -> Mapping[str, Any]:
+    """The fields of an action, which a function of the user's may have made."""
+    with _told("write", setup.writer.function):
+        fields: Any = setup.writer.write(action)
+    if not isinstance(fields, Mapping):
+        shown = repr(fields)[:200]
+        raise OptionError(
+            f"write={setup.writer.function} returned {shown}, and not a dict of the fields to send."
+        )
+    return fields
+
+
+@contextmanager
+def _told(option: str, function: str | None) -> Iterator[None]:
+    """Whatever a function of the user's raises within becomes one sentence that names it."""
+    try:
+        yield
+    except (FieldError, OptionError):
+        raise
+    except Exception as error:
+        if function is None:
+            raise
+        why, _, _ = str(error).partition("\n")
+        cause = f"{type(error).__name__}: {why}".removesuffix(": ").removesuffix(".")
+        raise OptionError(f"{option}={function} raised {cause}.") from error
 
 
 def _legal_action(setup: ServiceSetup, rng: np.random.Generator, obs: Obs) -> NDArray[Any]:

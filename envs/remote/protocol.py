@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+import numpy as np
+
 from utils.options import OptionError
 
 # After these errors the session itself is in order: the environment or its server has refused one call.
@@ -27,8 +29,8 @@ REFUSALS = ("VALIDATION_ERROR", "EXECUTION_ERROR")
 # What a server says that has no seat left.
 AT_CAPACITY = "CAPACITY_REACHED"
 
-# Made once: `json.dumps` makes one for each text that is not written by its defaults.
-_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+# The ports of addresses that name none.
+_PORTS = {"http": 80, "https": 443}
 
 _WEBSOCKET = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 _HTTP = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
@@ -52,6 +54,10 @@ class CapacityError(SessionLostError):
 
 class CallRefusedError(RemoteError):
     """The server answered a call with an error of the environment, and the session is in order."""
+
+
+class UnsendableError(RemoteError):
+    """A message that JSON cannot hold; the text names its field, and nothing was sent."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,25 @@ def is_local(url: str) -> bool:
     return host.startswith("127.") or host in ("localhost", "::1")
 
 
+def refused_redirect(url: str, target: str) -> str | None:
+    """Why an answer that leads from one address to another is not followed; None where it is.
+
+    What is sent with a request, such as a password, is meant for the server that was named and for no other.
+    """
+    if _origin_of(url) == _origin_of(target):
+        return None
+    return (
+        f"{shown_url(url)} redirects to {shown_url(target)}, which may not read what is meant for the first: "
+        "give the address of the second if it is the one to ask"
+    )
+
+
+def _origin_of(url: str) -> tuple[str, str | None, int | None]:
+    parts = _parts_of(url)
+    scheme = _HTTP[parts.scheme]
+    return scheme, parts.hostname, parts.port or _PORTS[scheme]
+
+
 def _parts_of(url: str) -> SplitResult:
     refused = f"{url!r} is no address of a server: write it as http://127.0.0.1:8000."
     try:
@@ -110,9 +135,40 @@ def _parts_of(url: str) -> SplitResult:
 
 
 def request(kind: str, data: Mapping[str, Any] | None = None) -> str:
-    """The text of a message; a value that JSON cannot hold is a `TypeError` or a `ValueError` here."""
+    """The text of a message; a field that JSON cannot hold is an `UnsendableError`."""
     message = {"type": kind} if data is None else {"type": kind, "data": dict(data)}
-    return _ENCODER.encode(message)
+    try:
+        return _ENCODER.encode(message)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _unsendable(kind, data or {}) from error
+
+
+def _plain(value: Any) -> Any:
+    """What JSON holds in place of a number or an array of numpy."""
+    if isinstance(value, np.floating):
+        return float(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__} is none of its kinds")
+
+
+# Made once: `json.dumps` makes one for each text that is not written by its defaults.
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_plain)
+
+
+def _unsendable(kind: str, data: Mapping[str, Any]) -> UnsendableError:
+    """The error of a message that was not encoded, which names the first field that cannot be."""
+    for name, value in data.items():
+        try:
+            _ENCODER.encode({name: value})
+        except (TypeError, ValueError, RecursionError) as error:
+            shown = f"{value!r}"[:200]
+            return UnsendableError(
+                f"The field {name!r} of a {kind} is {shown}, which JSON cannot hold: {error}"
+            )
+    return UnsendableError(f"The fields of a {kind} are no JSON")
 
 
 def read_answer(text: str | bytes, server: str) -> Answer:

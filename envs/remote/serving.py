@@ -26,7 +26,7 @@ HOST = "127.0.0.1"
 START_S = 180.0
 END_S = 3.0
 LOOK_S = 0.2
-# A server that has ended so often is not started again.
+# A server that has ended so often is not started again; one that has never answered not even once.
 MOST_RESTARTS = 5
 
 
@@ -39,6 +39,9 @@ class ServedApp:
     restarts: int = 0
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
     _ending: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
+    _has_answered: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
+    # It has ended, and is not started again.
+    _left_alone: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
     _watch: threading.Thread | None = field(default=None, init=False, repr=False)
 
     @property
@@ -60,14 +63,17 @@ class ServedApp:
     def wait(self) -> None:
         """Wait until the server answers."""
         deadline = time.monotonic() + START_S
-        while not is_healthy(self.url):
-            ended = self._process is None or self.restarts > MOST_RESTARTS
-            if ended or time.monotonic() > deadline:
+        while self._left_alone.is_set() or not is_healthy(self.url):
+            process = self._process
+            if process is None or self._left_alone.is_set() or time.monotonic() > deadline:
+                code = None if process is None else process.poll()
+                ended = "" if code is None else f" and has ended with exit code {code}"
                 raise OptionError(
-                    f"serve={self.app} does not answer on {self.url}: what it wrote is above. "
+                    f"serve={self.app} does not answer on {self.url}{ended}: what it wrote is above. "
                     f"Try it by hand: python -m uvicorn {self.app} --port {self.port}"
                 )
             time.sleep(0.1)
+        self._has_answered.set()
 
     def end(self) -> None:
         """End the process and its watch."""
@@ -96,8 +102,12 @@ class ServedApp:
             process = self._process
             if process is None or process.poll() is None:
                 continue
+            if not self._has_answered.is_set():
+                self._left_alone.set()  # whoever waits for it says so
+                return
             self.restarts += 1
             if self.restarts > MOST_RESTARTS:
+                self._left_alone.set()
                 _log.warning("The server %s has ended %d times, and is left alone.", self.app, self.restarts)
                 return
             _log.warning("The server %s has ended (%s), and is started again.", self.app, process.returncode)

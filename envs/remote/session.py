@@ -40,6 +40,7 @@ from envs.remote.protocol import (
     is_local,
     read_answer,
     read_state,
+    refused_redirect,
     request,
     shown_url,
     websocket_url,
@@ -47,7 +48,7 @@ from envs.remote.protocol import (
 from envs.remote.service_setup import Limits, Patience
 
 if TYPE_CHECKING:
-    from websockets.asyncio.client import ClientConnection
+    from websockets.asyncio.client import ClientConnection, connect
 
 T = TypeVar("T")
 
@@ -171,10 +172,8 @@ class Session:
         return self._next is not None and self._next.done()
 
     async def _open(self, gate: Gate) -> None:
-        from websockets.asyncio.client import connect
-
         try:
-            self._connection = await connect(
+            self._connection = await _connector()(
                 self._address,
                 additional_headers=self.headers,
                 compression=None,
@@ -240,6 +239,23 @@ def _closed() -> type[Exception]:
     from websockets.exceptions import ConnectionClosed
 
     return ConnectionClosed
+
+
+@cache
+def _connector() -> type[connect]:
+    """What opens a connection, and does not follow a server to another: it would send our headers there.
+
+    The library itself leaves out only those headers that it knows to be secret.
+    """
+    from websockets.asyncio.client import connect
+
+    class SameOrigin(connect):
+        def process_redirect(self, exc: Exception) -> Exception | str:
+            target = super().process_redirect(exc)
+            said = refused_redirect(self.uri, target) if isinstance(target, str) else None
+            return target if said is None else RemoteError(said)
+
+    return SameOrigin
 
 
 def _handshake_errors() -> tuple[type[Exception], ...]:

@@ -124,11 +124,12 @@ def runs_table(rows: Sequence[RunRow]) -> str:
     """One line for each list of several runs, and of what they are compared with.
 
     It has the interquartile mean over tasks in the first and in the last episode, and the means by episode.
+    Which tasks of a list belong to a part of it is not recorded, so a part has the means alone.
     """
     lines = [["run", "checkpoint", "list", "IQM of episode 1", "IQM of the last one", "mean by episode"]]
     for row in rows:
         for name, curve in curves_of(row.metrics).items():
-            intervals = [str(_interval_of(column)) for column in task_returns(row.metrics, name).T]
+            intervals = [str(_interval_of(column)) for column in task_returns(row.metrics, name).T] or [""]
             lines.append([row.run, row.checkpoint, name, intervals[0], intervals[-1], _means(curve)])
     for (name, policy), curve in _shared_levels(rows).items():
         lines.append([policy, "", name, "", "", _means(curve)])

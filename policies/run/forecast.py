@@ -34,8 +34,8 @@ MOST_BYTES = 1_000_000
 def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) -> Iterator[str]:
     """Lines on a run with these options, completed by its family: what it will do, then what to mind.
 
-    They count trials of full length, and say "at least" and "up to" where there are more waves, and smaller
-    ones, if episodes end early. `counters` are those of a run that goes on, whose plan is what is left of it.
+    They count trials of full length: where episodes end early there may be more waves. `counters` are those
+    of a run that goes on, whose plan is what is left of it.
     """
     counters = counters or Counters()
     needs, made = needs_of(config), counters.env_steps
@@ -46,6 +46,8 @@ def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) 
     wave = _Wave.of(sizes, longest)
     left = max(config.train.n_env_steps_total - made, 0)
     waves = ceil(max(left - pool, 0) / wave.env_steps)
+    # Waves of short trials may be as small as what was asked for, and the pool nearly nothing.
+    most_waves = ceil(left / (sizes.wave_env_steps or wave.env_steps))
     taken = made + pool + waves * wave.env_steps
 
     # 2. Gradient steps: on-policy in every wave, off-policy for every env step, those of the pool included.
@@ -54,23 +56,22 @@ def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) 
     per_update = passes.epochs * passes.steps if needs.on_policy else 1
     # A pool of full trials may leave nothing, and one of short trials nearly all.
     unknown = 0 < left <= pool
-    least = wave.at_least if waves else "at least " * unknown
-    up_to = "up to " if least else ""
+    least = "at least " * unknown
     if needs.on_policy:
-        steps, least_steps = waves * per_update, least
+        steps, most_steps = waves * per_update, most_waves * per_update
         rows, each = wave.env_steps // passes.steps, f"{passes.epochs} x {passes.steps} gradient steps"
     else:
-        env_steps, least_steps = (left, least) if unknown else (taken - made, "")
-        steps = int(env_steps * sizes.updates_per_step)
-        rows, each = sizes.batch_rows, f"{up_to}{sizes.updates_per_step * wave.env_steps:,.4g} gradient steps"
+        # These follow the env steps, however many waves there are.
+        steps = most_steps = int((left if unknown else taken - made) * sizes.updates_per_step)
+        rows, each = sizes.batch_rows, f"{sizes.updates_per_step * wave.env_steps:,.4g} gradient steps"
+    done = counters.updates * per_update + counters.updates_due * per_update
     steps += counters.updates_due * per_update
-    all_steps = counters.updates * per_update + steps
-    more = "more" if made else "in all"
-    few = ", which are few for all but easy tasks" if _are_few(all_steps) else ""
+    few = ", which are few for all but easy tasks" if _are_few(done + most_steps) else ""
+    since = "more" if made else "in all"
     yield (
-        f"plan         {_before(counters, pool)}{least}{_several(waves, 'iteration')} of {up_to}"
-        f"{wave.env_steps:,} env steps with {each} each, over {up_to * needs.on_policy}{rows:,} rows: "
-        f"{least_steps}{steps:,} gradient steps {more}{few}"
+        f"plan         with trials of full length: {_before(counters, pool)}{least}"
+        f"{_several(waves, 'iteration')} of {wave.env_steps:,} env steps with {each} each, over {rows:,} "
+        f"rows: {least}{steps:,} gradient steps {since}{few}"
     )
 
     # 3. What to mind, and what is held and taken beyond the budget.
@@ -78,8 +79,8 @@ def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) 
         yield from _beyond(config, wave)
     if not needs.on_policy:
         yield _replay(sizes)
-    yield from _warnings(config, all_steps, made + pool if pool else 0)
-    yield from _uncut(config, passes, least)
+    yield from _warnings(config, done + most_steps, made + pool if pool else 0)
+    yield from _uncut(config, passes)
 
 
 def _before(counters: Counters, pool: int) -> str:
@@ -122,21 +123,17 @@ class _Wave(NamedTuple):
     env_steps: int
     # Where each slot has just begun a trial when the last env step of the budget is taken.
     most: int
-    # "at least " where waves are shorter, and so there are more of them, if episodes end early.
-    at_least: str
 
     @classmethod
     def of(cls, sizes: RunSizes, longest: int) -> _Wave:
         """The wave of these sizes, with trials of at most so many env steps."""
         if sizes.wave_env_steps is None:
             taken = sizes.wave_trials * longest
-            return cls(taken, taken, "at least ")
+            return cls(taken, taken)
         # All slots begin and end their trials together: so many in turn until the env steps are taken.
         at_once = sizes.num_slots * longest
         taken = ceil(sizes.wave_env_steps / at_once) * at_once
-        return cls(
-            taken, sizes.wave_env_steps - 1 + at_once, "at least " if sizes.wave_env_steps < taken else ""
-        )
+        return cls(taken, sizes.wave_env_steps - 1 + at_once)
 
 
 def _beyond(config: Config, wave: _Wave) -> Iterator[str]:
@@ -147,11 +144,12 @@ def _beyond(config: Config, wave: _Wave) -> Iterator[str]:
         )
 
 
-def _uncut(config: Config, passes: Passes, least: str) -> Iterator[str]:
+def _uncut(config: Config, passes: Passes) -> Iterator[str]:
     if passes.steps >= passes.asked:
         return
     made = (
-        f"Note: algorithm.minibatches={passes.asked} makes {least}{passes.steps} here, for there are no more"
+        f"Note: algorithm.minibatches={passes.asked} makes {passes.steps} here with trials of full length, "
+        "for there are no more"
     )
     if config.agent.arch is Arch.Markov:
         yield f"{made} rows to mix."
@@ -171,7 +169,7 @@ def _warnings(config: Config, steps: int, pool: int) -> Iterator[str]:
         remedy = f"raise train.n_env_steps_total or {_ratio_of(config)}"
         if on_policy:
             remedy = "lower train.num_env_steps_per_iter or num_slots, or raise train.n_env_steps_total"
-        yield f"Warning: {steps:,} gradient steps in all teach hardly anything: {remedy}."
+        yield f"Warning: at most {steps:,} gradient steps in all teach hardly anything: {remedy}."
     if steps > MANY_GRADIENT_STEPS:
         remedy = "algorithm.epochs or algorithm.minibatches" if on_policy else _ratio_of(config)
         yield f"Note: {steps:,} gradient steps in all take long: lower {remedy} where fewer are enough."

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from benchmarks.collect import chosen_tables
 from benchmarks.learn import ROOT
 
 
@@ -29,3 +30,15 @@ def test_a_row_is_measured_and_its_round_taken_apart(case: str) -> None:
     assert "\nbatch-1 loop" in done.stdout and "failed" not in done.stdout
     # Only the published interface of CAGE-2 has true states to ask for.
     assert ("+ true states" in done.stdout) == (case == "cyber")
+
+
+def test_the_cyber_game_brings_the_dear_steps_that_its_page_compares_it_with() -> None:
+    def keys(*names: str, modes: list[str] | None = None) -> list[str]:
+        return [table.key for table in chosen_tables(list(names), modes, None, (2,))]
+
+    assert [key for key in keys("cyber") if "slow" in key] == keys("cyber-slow")
+    assert keys("cyber") == keys("cyber", "cyber-slow")
+    assert not [key for key in keys("cyber", modes=["acting"]) if "slow" in key], "it has no such tables"
+    assert not [key for key in keys("toy") if "cyber" in key]
+    whole = [table.key for table in chosen_tables(None, None, None, (2,))]
+    assert len(whole) == len(set(whole))

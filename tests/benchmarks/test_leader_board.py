@@ -18,16 +18,18 @@ from benchmarks.leader_board import (
     SCRIPTED,
     Act,
     Scores,
-    agent_of,
     board_text,
     main,
+    named_runs,
     page_table,
     play,
+    policy_of_run,
     restoring_once,
     script,
     script_made_for,
     sleeping,
 )
+from configs.agent_files import ZOO_FOLDER
 from envs.base import Rows, TaskFamily
 from envs.meta.cyber.attackers import Attacker
 from envs.meta.make_env import make_family
@@ -35,6 +37,7 @@ from policies.learner import Learner
 from policies.play import load_agent
 from tests.envs.meta.played import Played
 from tests.runs import tiny_config
+from utils.options import OptionError
 
 
 def obs_of(rows: Rows) -> np.ndarray:
@@ -96,7 +99,7 @@ def test_an_agent_is_played_with_its_memory_as_a_player_plays_it(tmp_path: Path)
             for parameter in learner.agent.parameters():
                 parameter += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
         learner.save()
-    returns, _, _ = play(agent_of(tmp_path), Attacker.bline, 12, 3)
+    returns, _, _ = play(policy_of_run(tmp_path), Attacker.bline, 12, 3)
     seeds = np.random.default_rng([12, Attacker.bline]).integers(2**63, size=3).astype(np.uint64)
     family, player, again = make_family("CyberDefence", red="bline"), load_agent(tmp_path, horizon=12), []
     for seed in seeds:
@@ -127,3 +130,45 @@ def test_without_a_run_the_command_plays_what_needs_none(tmp_path: Path, capsys:
     printed = capsys.readouterr().out
     assert "script for each, newest rules" in printed and "sleeping, newest rules" in printed
     assert (tmp_path / "board.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["nowhere/at_all"], "nowhere/at_all does not exist: name the folder of a run"),
+        ([str(ZOO_FOLDER / "Wind.pt")], "is an agent of Wind: the leader board is played by agents of"),
+        (["zoo/CyberDefense"], "The zoo has no agent CyberDefense. Did you mean 'CyberDefence'?"),
+        (["--episodes", "0"], "--episodes 0: a cell needs at least one episode."),
+    ],
+)
+def test_what_cannot_be_played_is_one_sentence(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    printed = capsys.readouterr().err
+    assert ended.value.code == 2 and sentence in printed.splitlines()[-1] and "Traceback" not in printed
+
+
+def test_an_agent_that_is_told_who_attacks_is_refused(tmp_path: Path):
+    with Learner(tiny_config("CyberDefence", algorithm="PPO", env={"oracle": True}), tmp_path) as learner:
+        learner.save()
+    with pytest.raises(OptionError, match="is shown its task"):
+        named_runs([tmp_path])
+
+
+def test_an_agent_of_the_zoo_is_named_as_evaluate_names_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("benchmarks.leader_board.CELLS", ((Attacker.meander, 100),))
+    main(["zoo/CyberDefence", "--episodes", "2"])
+    assert "CyberDefence, newest rules" in capsys.readouterr().out
+
+
+def test_runs_in_folders_of_the_same_name_stay_apart(tmp_path: Path):
+    for name in ("first/0", "second/0", "other"):
+        with Learner(tiny_config("CyberDefence", algorithm="PPO"), tmp_path / name) as learner:
+            learner.save()
+    first, second, other = tmp_path / "first" / "0", tmp_path / "second" / "0", tmp_path / "other"
+    found = named_runs([first, second, other, other])
+    assert found == {str(first): first, str(second): second, "other": other}

@@ -28,8 +28,13 @@ def run_with(act: Any, config: Any, family: Any, run_dir: Path, /, **how: Any) -
         return act(learner)
 
 
-def runs(tmp_path: Path, *names: str) -> list[RecordedRun]:
-    config = tiny_config()
+MIXTURE = {"parts": {"easy": {"family": "GridNavi", "size": 3}, "hard": {"family": "GridNavi"}}}
+
+
+def runs(
+    tmp_path: Path, *names: str, family: str = "PointRobot", env: dict[str, Any] | None = None
+) -> list[RecordedRun]:
+    config = tiny_config(family, env=env)
     found: list[RecordedRun] = []
     for name in names:
         with Learner(config, tmp_path / name) as learner:
@@ -51,6 +56,24 @@ def test_several_runs_have_one_table_and_one_that_fails_ends_no_other(tmp_path: 
     assert code == 1
     assert [line.split()[0] for line in text.splitlines()[:5]] == ["run", "0", "0", "1", "1"]
     assert (tmp_path / "1" / "evaluation.json").exists()
+
+
+def test_runs_of_a_mixture_have_rows_of_their_parts(tmp_path: Path) -> None:
+    """The returns of every task are recorded by list, so a part has its means and no interval."""
+    both = runs(tmp_path, "0", "1", family="Mixture", env=MIXTURE)
+    text, code = evaluate_runs(both[:1], run_with, failed=1)
+    assert code == 0 and text.startswith("the last checkpoint")
+    alone = next(line.split() for line in text.splitlines() if line.startswith("  in_distribution/easy "))
+    assert len(alone) > 1
+
+    text, code = evaluate_runs(both, run_with, failed=1)
+    rows = [line.split() for line in text.splitlines()[1:]]
+    own = [row for row in rows if row[0] in ("0", "1")]
+    listed = {(row[0], cell) for row in own for cell in row if cell.startswith(("train", "in_dist"))}
+    names = [f"{name}{part}" for name in ("train", "in_distribution") for part in ("", "/easy", "/hard")]
+    assert code == 0 and listed == {(run, name) for run in ("0", "1") for name in names}
+    part = next(row for row in own if "in_distribution/easy" in row)
+    assert part[part.index("in_distribution/easy") + 1 :] == alone[1:]
 
 
 @pytest.mark.parametrize(("name", "code"), [("torn", 1), ("signal", 143)])

@@ -186,3 +186,43 @@ def test_runs_to_evaluate_are_named_one_by_one_or_as_a_sweep(
 def test_a_folder_without_runs_is_named_as_it_was_typed(composer: Composer, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=rf"evaluate={tmp_path} is not a run folder: it has no config"):
         evaluated(composer, composer.parse([f"evaluate={tmp_path}"]))
+
+
+@pytest.mark.parametrize("option", ["hydra.run.dir", "hydra.sweep.dir"])
+@pytest.mark.parametrize(
+    ("mode", "sentence"),
+    [
+        ("resume", "A run is resumed in its own folder: leave out {option}=X."),
+        (
+            "evaluate",
+            "An evaluation has no folder of its own choice, since it writes into that of its run, or for an "
+            "agent's file into a new one below outputs/agents: leave out {option}=X.",
+        ),
+    ],
+)
+def test_a_run_on_disk_takes_no_other_folder(
+    composer: Composer, run_dir: Path, mode: str, option: str, sentence: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        again(composer, run_dir, f"{option}=X", mode)
+    assert str(caught.value) == sentence.format(option=option)
+
+
+def test_a_number_where_a_file_of_tasks_is_named_is_told_the_option(
+    composer: Composer, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(run_dir.parent)
+    with pytest.raises(OptionError, match=r"a file of tasks: their number is env\.num_eval_tasks=30\."):
+        again(composer, run_dir, "evaluation.tasks=30", "evaluate")
+    (run_dir.parent / "30").touch()
+    with pytest.raises(OptionError, match=r"evaluation\.tasks=30 cannot be read as JSON"):
+        again(composer, run_dir, "evaluation.tasks=30", "evaluate")
+
+
+def test_a_mistake_of_that_kind_makes_no_folder_for_an_agents_file(
+    composer: Composer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError, match=r"below outputs/agents: leave out hydra\.run\.dir=X\."):
+        evaluated(composer, composer.parse(["evaluate=zoo/CyberDefence", "hydra.run.dir=X"]))
+    assert not list(tmp_path.iterdir())

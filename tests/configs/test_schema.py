@@ -98,12 +98,12 @@ def test_every_experiment_composes_and_changes_something(composer: Composer, nam
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("recipe/**/*.yaml")), ids=lambda file: file.stem)
 def test_every_recipe_is_found_by_its_name_and_sets_what_it_says(composer: Composer, file: Path) -> None:
-    # A recipe of an agent comes after that of its environment and algorithm; Memory_Markov has none so far.
+    # A recipe of an agent comes after that of its environment and algorithm; Markov has none.
     if file.parent.name == "by_memory":
         algorithm, memory = file.stem.split("_")
         words = ["env=Gymnasium", f"algorithm={algorithm}", f"memory={memory}"]
     else:
-        env, algorithm, agent = [*file.stem.split("_", 2), "Memory_Markov"][:3]
+        env, algorithm, agent = [*file.stem.split("_", 2), "Markov"][:3]
         words = [f"env={env}", f"algorithm={algorithm}", f"agent={agent}"]
     composed = OmegaConf.to_container(composer.dict_config(composer.parse(words)))
     values = yaml.safe_load(file.read_text(encoding="utf-8"))

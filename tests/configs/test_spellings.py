@@ -9,7 +9,7 @@ import pytest
 from configs.cli import read
 from configs.compose import Composer
 from configs.schema import schemas
-from configs.spellings import FIELD, PUBLISHED, REMARKS, RENAMED, environment, translated
+from configs.spellings import FIELD, PUBLISHED, REMARKS, RENAMED, TASKS_OF_EVALUATION, environment, translated
 from configs.values import option_names
 from envs.meta import FAMILIES
 from policies.algorithms import ALGORITHMS
@@ -64,6 +64,11 @@ def sentence_of(words: str, config_dir: Path | None = None) -> str:
         ("algorithm.buffer_size=9000", "algorithm.buffer_size=9000 is written train.buffer_size=9000 here."),
         ("timesteps=1000", "timesteps=1000 is written train.n_env_steps_total=1000 here."),
         ("log_dir=runs/1", "log_dir=runs/1 is written hydra.run.dir=runs/1 here."),
+        ("num_tasks=30", "num_tasks=30 is written env.num_train_tasks=30 here."),
+        *(
+            (f"evaluation.{name}=30", f"evaluation.{name}=30 is written env.num_eval_tasks=30 here.")
+            for name in ("num_tasks", "num_eval_tasks")
+        ),
         ("track=true", "track=true is written wandb.mode=online here."),
         ("recipe=AntDir_PPO", "or experiment= (recipe=list shows all)."),
         # Published guides.
@@ -141,12 +146,13 @@ def test_every_answer_names_an_option_that_some_run_has_and_no_option_has_a_spel
         known |= set(option_names(composer.dict_config(composer.parse([f"algorithm={algorithm}"]))))
     answers = [
         *RENAMED.values(),
+        *TASKS_OF_EVALUATION.values(),
         *(words for words in PUBLISHED.values() if words),
         *(words for alternatives in FIELD.values() for words in alternatives),
     ]
     for words in answers:
         assert {word.partition("=")[0] for word in words.split()} <= known, words
-    assert not set(RENAMED) & known
+    assert not {*RENAMED, *TASKS_OF_EVALUATION} & known
     assert set(REMARKS) <= {*FIELD, *PUBLISHED, *(name.rpartition(".")[2] for name in RENAMED)}
 
 

@@ -37,13 +37,16 @@ FOREIGN = ("docs/published_names.md", "CHANGELOG.md")
 
 
 def scripts() -> list[Any]:
-    """Every Python block that is no whole file, with its page and number; test_rllib.py runs RLlib's."""
+    """Every Python block that is no whole file, with its page and number.
+
+    test_rllib.py runs RLlib's, and tests/envs/interop/test_cyborg.py that of the original simulator.
+    """
     return [
         pytest.param(block, id=f"{name}-{number}")
         for name, text in PAGES.items()
         if name != OF_SERVERS
         for number, block in enumerate(blocks(text, "python"))
-        if block not in files_of(text).values() and "ray.rllib" not in block
+        if block not in files_of(text).values() and "ray.rllib" not in block and '"CybORG"' not in block
     ]
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from benchmarks.parts.cases import ACTING, CASES, Table
-from benchmarks.parts.gemm import gemm_peak
+from benchmarks.parts.learning.gemm import gemm_peak
 from benchmarks.parts.limit import env_seconds
 from benchmarks.parts.measure import visited_states
 from benchmarks.parts.policy import make_agent

@@ -8,13 +8,19 @@ from envs.remote.rollouts.http_client import HttpEnvClient
 from envs.remote.rollouts.rollout import ParallelRolloutStats, Rollout
 from envs.remote.rollouts.threads import ParallelEnvironmentExecutor
 
+# Found by `__getattr__` when they are first asked for.
+OpenEnvGymnasiumWrapper: Any
+pad: Any
+
 __all__ = [
     "AsyncParallelExecutor",
     "HttpEnvClient",
+    "OpenEnvGymnasiumWrapper",
     "ParallelEnvironmentExecutor",
     "ParallelRolloutCollector",
     "ParallelRolloutStats",
     "Rollout",
+    "pad",
 ]
 
 

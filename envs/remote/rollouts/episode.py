@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from envs.remote.rollouts.agents import AgentFn
 from envs.remote.rollouts.answers import Client, Observed, read_reset, read_step
-from envs.remote.rollouts.rollout import Rollout
+from envs.remote.rollouts.rollout import Rollout, told_of
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,10 @@ async def play_episode(episode: Episode, calls: Calls) -> Rollout:
             await calls.part(episode)
             if getattr(episode.agent, "follows_episodes", False):
                 episode.agent.reset()  # pyright: ignore[reportFunctionMemberAccess]
-            if attempt > episode.retries or not isinstance(error, Exception):
+            if not isinstance(error, Exception):
+                raise
+            if attempt > episode.retries:
+                told_of(error, episode.index, episode.env_name)
                 raise
             # Its text alone: an error keeps what its frames held alive for as long as a log keeps it.
             reason = f"{type(error).__name__}: {error}"

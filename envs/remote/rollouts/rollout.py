@@ -54,8 +54,15 @@ class Failure:
 
     def told(self) -> Exception:
         """The error, which says whose it is."""
-        self.error.add_note(f"in episode {self.index} of {self.env_name}")
-        return self.error
+        return told_of(self.error, self.index, self.env_name)
+
+
+def told_of(error: Exception, index: int, env_name: str) -> Exception:
+    """The error, with a note of the episode that it ended, once."""
+    note = f"in episode {index} of {env_name}"
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+    return error
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from configs.compose import load
 from envs.interop.cyborg import CybORGEnv
 from envs.meta.make_env import make_family, make_parallel_env
+from policies.agents.actions import ActionKind
+from policies.algorithms import ALGORITHMS
+from tests.docs.pages import PAGES, ROOT, blocks
 from tests.envs.meta.played import Played
 from utils.options import OptionError
 
@@ -112,3 +117,41 @@ def test_without_the_simulator_one_sentence_says_what_to_give(tmp_path: Path):
         make_family("CybORG")
     with pytest.raises(OptionError, match=f"env.path={tmp_path} holds no package CybORG: give the folder"):
         make_family("CybORG", path=str(tmp_path))
+
+
+@pytest.mark.parametrize("file", ["__init__.py", "Agents/__init__.py", "Agents/Wrappers/__init__.py"])
+def test_a_requirement_that_is_missing_is_one_sentence(path: str, file: str):
+    searched, found = list(sys.path), Path(path) / "CybORG" / file
+    found.write_text(f"import prettytable_of_nobody.parts\n{found.read_text()}")
+    with pytest.raises(OptionError, match="without the module prettytable_of_nobody, which is not") as caught:
+        make_family("CybORG", path=path)
+    assert str(caught.value).endswith("(most often pip install prettytable_of_nobody).")
+    assert sys.path == searched
+    found.write_text(STAND_IN[file])
+    assert make_family("CybORG", path=path), "once it is installed"
+
+
+def test_another_version_of_the_package_is_one_sentence(path: str):
+    (Path(path) / "CybORG" / "Agents" / "Wrappers" / "__init__.py").unlink()
+    (Path(path) / "CybORG" / "Agents" / "Wrappers").rmdir()
+    with pytest.raises(OptionError, match=r"lacks CybORG\.Agents\.Wrappers: it is not that of version 2\.1"):
+        make_family("CybORG", path=path)
+
+
+def test_the_command_line_brings_an_algorithm_for_its_actions(path: str):
+    config, same_game = load(["env=CybORG", f"env.path={path}"]), load(["env=CyberDefence"])
+    assert config.env.family == "CybORG" and ActionKind.discrete in ALGORITHMS[config.algorithm.name].serves
+    assert (config.algorithm, config.memory) == (same_game.algorithm, same_game.memory)
+
+
+def test_an_agent_of_cyber_defence_plays_it_as_the_page_shows(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(ROOT)
+    (block,) = (block for block in blocks(PAGES["docs/cyber.md"], "python") if '"CybORG"' in block)
+    (tmp_path / "example.py").write_text(block.replace("cage-challenge-2/CybORG", path))
+    runpy.run_path(str(tmp_path / "example.py"))
+    returns = [float(word) for word in capsys.readouterr().out.strip("[]\n ").split()]
+    per_step = [-0.1 * len(name) for name in ("B_lineAgent", "RedMeanderAgent")]
+    known = [0.0, *(100 * reward for reward in per_step)]
+    assert len(returns) == 4 and all(any(abs(one - other) < 0.1 for other in known) for one in returns)

@@ -117,7 +117,11 @@ def test_it_is_a_client_itself() -> None:
             "no field 'nubmers'. Did you mean 'numb",
         ),
         (Plain(), {"observation_mode": "array", "fields": ["text"]}, "has no numbers in"),
-        (Plain(base_url=""), {"discrete_actions": None}, "say what may be chosen, as in"),
+        (
+            Plain(base_url=""),
+            {"discrete_actions": None},
+            r"no bounded field.*discrete_actions=\[\.\.\.\] lists",
+        ),
         (Plain(), {"discrete_actions": []}, "one action at least"),
         (Plain(base_url=""), {"discrete_actions": ["up"]}, "give discrete_actions="),
         ({"url": "http://127.0.0.1:1"}, {}, "env_url is missing"),
@@ -126,6 +130,17 @@ def test_it_is_a_client_itself() -> None:
 def test_what_cannot_be_meant_is_a_sentence(client: Any, options: dict[str, Any], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         wrapped(client, **options)
+
+
+def test_of_several_bounded_fields_none_is_taken() -> None:
+    bounded = {"type": "integer", "minimum": 0, "maximum": 3}
+    with FakeServer(schema={"action": {"properties": {"row": bounded, "column": bounded}}}) as server:
+        client = HttpEnvClient(server.url)
+        with pytest.raises(
+            OptionError, match=r"the bounded fields \['column', 'row'\], and not one: say what"
+        ):
+            wrapped(client, discrete_actions=None)
+        client.close()
 
 
 def test_a_client_of_coroutines_alone_is_refused() -> None:

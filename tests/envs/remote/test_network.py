@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from envs.remote.protocol import SessionLostError
+from envs.remote.protocol import RemoteError, SessionLostError
 from envs.remote.rollouts import HttpEnvClient, ParallelRolloutCollector
 from envs.remote.service_setup import Patience
 from envs.remote.session import Session
 from tests.envs.remote.dead_line import DeadLine
 from tests.envs.remote.fake_server import FakeServer
+from tests.envs.remote.redirecting import redirecting
 from tests.envs.remote.rollouts.clients import column
 
 
@@ -47,6 +48,24 @@ def test_a_line_that_goes_dead_ends_the_session_and_gives_its_seat_back() -> Non
 
     with FakeServer(ping_s=0.5) as server:
         asyncio.run(work(server))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_session_is_not_opened_where_another_server_leads_it(host: str) -> None:
+    """No header goes there, whatever its name, and the reset does not wait until its patience is over."""
+
+    async def work(session: Session) -> str:
+        with pytest.raises(RemoteError) as caught:
+            await session.reset()
+        return str(caught.value)
+
+    with FakeServer() as other, redirecting(f"ws://{host}:{other.port}/ws") as url:
+        began = time.monotonic()
+        headers = {"Authorization": "Bearer secret", "X-Key": "secret"}
+        said = asyncio.run(work(Session(url, Patience(total_s=30.0), headers=headers)))
+        asked = url.replace("http", "ws")
+        assert said.startswith(f"{asked} redirects to ws://{host}:{other.port}, which")
+        assert time.monotonic() - began < 20.0 and not other.headers and not other.sessions
 
 
 def certificate(folder: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from envs.remote.actions import RemoteActionKind
@@ -44,6 +45,54 @@ def test_names_that_the_server_does_not_have_are_refused(server: FakeServer) -> 
 def test_sizes_that_are_not_the_servers_are_refused(server: FakeServer) -> None:
     assert "field 'numbers' has 4 numbers, and 5 were declared" in refused(server, observation=["numbers:5"])
     assert "field 'legal_actions' is [1, 2, 3], not among 0 to 2" in refused(server, actions=["column:3"])
+
+
+def breaks(fields: dict[str, Any]) -> Any:
+    """A function of a user who has mistaken a name."""
+    return fields["colunm"]
+
+
+def fails_at_length(fields: dict[str, Any]) -> Any:
+    raise ValueError("no such thing.\nHere is more of it.")
+
+
+def says_nothing(fields: dict[str, Any]) -> Any:
+    assert not fields
+
+
+def makes_an_object(fields: dict[str, Any]) -> Any:
+    return {"column": object()}
+
+
+def writes_by_numpy(fields: dict[str, Any]) -> Any:
+    return {"column": np.int64(fields["column"])}
+
+
+@pytest.mark.parametrize(
+    ("option", "function", "said"),
+    [
+        ("read", "breaks", "raised KeyError: 'colunm'."),
+        ("write", "breaks", "raised KeyError: 'colunm'."),
+        ("read", "fails_at_length", "raised ValueError: no such thing."),
+        ("write", "says_nothing", "raised AssertionError"),
+        ("write", "len", "returned 1, and not a dict of the fields to send."),
+        ("write", "makes_an_object", "a object is none of its kinds."),
+    ],
+)
+def test_a_function_of_the_users_that_fails_is_one_sentence(
+    server: FakeServer, option: str, function: str, said: str
+) -> None:
+    where = "builtins:len" if function == "len" else f"{__name__}:{function}"
+    others = {"observation": [], "text": [], "read_size": 4} if option == "read" else {}
+    found = refused(server, **{option: where}, **others)
+    assert said in found and "\n" not in found and not found.endswith("..")
+    expected = "The field 'column' of a step is" if function == "makes_an_object" else f"{option}={where} "
+    assert expected in found
+
+
+def test_a_function_of_the_users_may_write_numbers_of_numpy(server: FakeServer) -> None:
+    family_of(server, write=f"{__name__}:writes_by_numpy").prepare(1)
+    assert all(type(data["column"]) is int for _, data in server.steps()) and server.steps()
 
 
 def test_too_few_seats_are_one_sentence_before_the_run() -> None:

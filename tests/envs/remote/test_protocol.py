@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from envs.remote.protocol import (
     CallRefusedError,
     CapacityError,
     SessionLostError,
+    UnsendableError,
     http_url,
     read_answer,
     read_state,
+    refused_redirect,
     request,
     shown_url,
     websocket_url,
@@ -52,8 +55,63 @@ def test_an_address_is_shown_without_what_may_be_secret() -> None:
 def test_a_request_holds_plain_json() -> None:
     assert request("step", {"column": 3}) == '{"type":"step","data":{"column":3}}'
     assert request("state") == '{"type":"state"}'
-    with pytest.raises(ValueError, match="JSON compliant"):
-        request("step", {"force": float("nan")})
+
+
+def test_numbers_and_arrays_of_numpy_are_sent_as_numbers_and_lists() -> None:
+    """An action that comes out of an array is no `int` of Python, and looks like one."""
+    sent = {
+        "column": np.int64(3),
+        "force": np.float32(0.5),
+        "jump": np.bool_(True),
+        "aim": np.array([[1, 2], [3, 4]]),
+        "deep": {"list": [np.uint8(7), np.array(2.5)]},
+        "odd": np.array([np.int8(1), "two"], object),
+        "long": np.longdouble(1.5),
+    }
+    assert json.loads(request("step", sent))["data"] == {
+        "column": 3,
+        "force": 0.5,
+        "jump": True,
+        "aim": [[1, 2], [3, 4]],
+        "deep": {"list": [7, 2.5]},
+        "odd": [1, "two"],
+        "long": 1.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (float("nan"), "nan"),
+        (np.float32("inf"), "inf"),
+        ({1, 2}, "{1, 2}"),
+        (b"raw", "b'raw'"),
+        ([{"deep": 1j}], "[{'deep': 1j}]"),
+        ({(1, 2): 3}, "{(1, 2): 3}"),
+    ],
+)
+def test_what_json_cannot_hold_is_a_sentence_that_names_its_field(value: Any, shown: str) -> None:
+    with pytest.raises(UnsendableError) as caught:
+        request("step", {"column": 3, "force": value})
+    said = str(caught.value)
+    assert said.startswith("The field 'force' of a step is ") and "which JSON cannot hold: " in said
+    assert shown in said and "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("target", "is_followed"),
+    [
+        ("http://host/other", True),
+        ("ws://HOST:80/other", True),
+        ("https://host/other", False),
+        ("http://host:8000/other", False),
+        ("http://other/", False),
+    ],
+)
+def test_a_redirect_is_followed_to_the_same_server_alone(target: str, is_followed: bool) -> None:
+    said = refused_redirect("http://me:secret@host/base", target)
+    assert (said is None) == is_followed
+    assert said is None or (said.startswith("http://host redirects to ") and "secret" not in said)
 
 
 def test_what_an_answer_holds() -> None:

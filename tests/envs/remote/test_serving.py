@@ -25,12 +25,17 @@ class Page(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Page).serve_forever()
 """
 
+# The app of every process that was started.
+STARTED: list[str] = []
+
 
 @pytest.fixture(autouse=True)
 def small_servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def command(app: str, port: int) -> list[str]:
+        STARTED.append(app)
         return [sys.executable, "-c", PROGRAM if app == "good:app" else "raise SystemExit(3)", str(port)]
 
+    STARTED.clear()
     monkeypatch.setattr(serving, "command_of", command)
     monkeypatch.setattr(serving, "check_installed", lambda: None)
     yield
@@ -57,9 +62,14 @@ def test_a_server_that_is_killed_is_started_again_on_its_port() -> None:
     assert served()[0].pid != pid
 
 
-def test_a_server_that_cannot_start_is_one_sentence_and_leaves_none_behind() -> None:
-    with pytest.raises(OptionError, match=r"serve=bad:app does not answer on http://127\.0\.0\.1:\d+"):
+def test_a_server_that_cannot_start_is_one_sentence_and_leaves_none_behind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    said = r"serve=bad:app does not answer on http://127\.0\.0\.1:\d+ and has ended with exit code 3: what it"
+    with pytest.raises(OptionError, match=said):
         served_urls("bad:app", 1)
     assert not served()
+    # What has never answered would fail the same way again, and write its reason once more.
+    assert STARTED == ["bad:app"] and not caplog.text
     with pytest.raises(OptionError, match="'good' should be module:app"):
         served_urls("good", 1)

@@ -92,6 +92,14 @@ def test_several_runs_have_a_row_for_each_of_their_lists() -> None:
     assert lines[3].split() == ["1", "best,", "50", "far", "0", "4", "0.00", "4.00"]
 
 
+def test_parts_of_a_list_have_means_and_no_interval() -> None:
+    """What every task returned is recorded by list, and not by part."""
+    parts = {f"eval/held_out/return/easy_episode_{index}": float(index) for index in (1, 2)}
+    rows = [RunRow(name, "last, 9", metrics_of(RETURNS) | parts, Levels()) for name in "01"]
+    lines = runs_table(rows).splitlines()
+    assert lines[2].split() == ["0", "last,", "9", "held_out/easy", "1.00", "2.00"] and len(lines) == 5
+
+
 def test_several_runs_are_compared_with_levels_that_all_of_a_list_have() -> None:
     """Recorded with the family, or the mean of what each seed has measured on its own tasks."""
     one = Levels(measured={"held_out": {"oracle": [5.0, 6.0], "random": [0.0, 1.0]}})

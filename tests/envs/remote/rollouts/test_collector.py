@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from envs.remote.protocol import UnsendableError
 from envs.remote.rollouts import HttpEnvClient, ParallelRolloutCollector
 from tests.envs.remote.fake_server import FakeServer
 from tests.envs.remote.rollouts.clients import Awaited, Plain, both_modes, column
@@ -86,3 +88,19 @@ def test_shutdown_twice_and_by_forgetting(mode: str) -> None:
     collector.shutdown(wait=True, timeout=10)
     collector.shutdown()
     ParallelRolloutCollector(mode).collect_with_stats([Plain(), Awaited()], column)
+
+
+@both_modes
+def test_an_action_that_cannot_be_sent_names_its_field_and_its_episode(mode: str) -> None:
+    def agent(observation: Any, done: bool) -> Any:
+        return {"column": np.int64(1) if observation["numbers"][0] == 1 else object()}
+
+    with FakeServer() as server, ParallelRolloutCollector(execution_mode=mode) as collector:
+        clients = [HttpEnvClient(server.url) for _ in range(2)]
+        with pytest.raises(UnsendableError, match="The field 'column' of a step is <object") as raised:
+            collector.collect_with_stats(clients, agent, env_names=["a", "b"], seeds=[1, 2])
+        assert raised.value.__notes__ == ["in episode 1 of b"]
+        (one,), stats = collector.collect_with_stats(clients, agent, seeds=[1, 2], on_error="drop")
+        assert one.rewards == [1.0, 2.0, 3.0, 4.0, 5.0] and stats.failures[0][0] == 1
+        for client in clients:
+            client.close()

@@ -28,6 +28,18 @@ def test_rollouts_by_the_published_names() -> None:
     asyncio.run(work())
 
 
+def test_an_error_names_its_episode_without_a_collector_too() -> None:
+    async def work() -> None:
+        executor = AsyncParallelExecutor()
+        clients = [Awaited(), Awaited(faults={(0, 1): ValueError("broken")})]
+        with pytest.raises(ValueError, match="broken") as raised:
+            await executor.collect_rollouts_async(clients, column, env_names=["a", "b"])
+        assert raised.value.__notes__ == ["in episode 1 of b"]
+        executor.shutdown()
+
+    asyncio.run(work())
+
+
 def test_a_client_that_blocks_does_not_hold_up_the_others() -> None:
     async def work() -> None:
         executor = AsyncParallelExecutor(max_workers=1)

@@ -141,3 +141,14 @@ def test_a_program_that_ends_without_close_says_nothing_of_it() -> None:
             check=False,
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, "[7, 0.0, 0, 0.0]\n", "")
+
+
+def test_all_names_come_by_a_star_and_the_import_alone_is_light() -> None:
+    code = """
+import sys
+import envs.remote.rollouts
+assert not {"torch", "buffers.rollout_tensors", "envs.interop.openenv_wrapper"} & set(sys.modules)
+from envs.remote.rollouts import *
+assert callable(pad) and callable(OpenEnvGymnasiumWrapper) and callable(HttpEnvClient)
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)

@@ -38,6 +38,16 @@ def test_rollouts_by_the_published_names() -> None:
         assert lengths == [3, 1]
 
 
+def test_an_error_names_its_episode_without_a_collector_too() -> None:
+    faults: dict[tuple[int, int], BaseException] = {(0, 1): ValueError("broken")}
+    with (
+        ParallelEnvironmentExecutor(max_workers=2) as executor,
+        pytest.raises(ValueError, match="broken") as raised,
+    ):
+        executor.collect_rollout(Plain(faults=faults), column, 9, "alone")
+    assert raised.value.__notes__ == ["in episode 0 of alone"]
+
+
 def test_what_a_script_submits_to_the_pool_runs_in_its_threads() -> None:
     def agent(wish: int) -> Any:
         return lambda observation, done: {"column": wish}
