@@ -18,7 +18,7 @@ WORDS = [
     ["experiment=semi_circle", "agent.hidden=[64,32]", "train={buffer_size: 5000}"],
     ["env=Wind", "agent=Markov", "evaluation.episodes_per_trial=3", "wandb.tags=[a,b]", "device=cpu"],
     ["num_slots=null", "deterministic=true", "algorithm.discount=1"],
-    ["env=TMazeActive", "algorithm.temperature=0.3"],
+    ["env=TMazeActive", "algorithm.epsilon_end=0.1"],
     ["algorithm=DiscreteSAC", "env=GridNavi", "algorithm.target_entropy_ratio=0.7"],
     ["algorithm=PPO", "memory=LSTM", "agent.encoders=shared", "train.num_env_steps_per_iter=null"],
     *(
@@ -55,7 +55,7 @@ def test_an_environment_brings_the_algorithm_for_its_actions_and_the_command_lin
     def algorithm(*words: str) -> str:
         return composer.dict_config(composer.parse(words)).algorithm.name
 
-    assert algorithm("env=TMazeActive") == "DiscreteSAC" != algorithm("env=PointRobot")
+    assert algorithm("env=TMazeActive") == "DQN" != algorithm("env=PointRobot")
     assert algorithm("env=GridNavi", "algorithm=SAC") == algorithm("algorithm=SAC", "env=GridNavi") == "SAC"
     assert algorithm("env=PointRobot", "algorithm=DiscreteSAC") == "DiscreteSAC"
 
