@@ -64,14 +64,14 @@ def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) 
         # These follow the env steps, however many waves there are.
         steps = most_steps = int((left if unknown else taken - made) * sizes.updates_per_step)
         rows, each = sizes.batch_rows, f"{sizes.updates_per_step * wave.env_steps:,.4g} gradient steps"
-    done = counters.updates * per_update + counters.updates_due * per_update
-    steps += counters.updates_due * per_update
+    due = counters.updates_due * per_update
+    done = counters.updates * per_update + due
     few = ", which are few for all but easy tasks" if _are_few(done + most_steps) else ""
     since = "more" if made else "in all"
     yield (
         f"plan         with trials of full length: {_before(counters, pool)}{least}"
         f"{_several(waves, 'iteration')} of {wave.env_steps:,} env steps with {each} each, over {rows:,} "
-        f"rows: {least}{steps:,} gradient steps {since}{few}"
+        f"rows: {least}{steps + due:,} gradient steps {since}{few}"
     )
 
     # 3. What to mind, and what is held and taken beyond the budget.
@@ -79,7 +79,7 @@ def forecast(config: Config, sizes: RunSizes, counters: Counters | None = None) 
         yield from _beyond(config, wave)
     if not needs.on_policy:
         yield _replay(sizes)
-    yield from _warnings(config, done + most_steps, made + pool if pool else 0)
+    yield from _warnings(config, done + steps, done + most_steps, made + pool if pool else 0)
     yield from _uncut(config, passes)
 
 
@@ -163,13 +163,14 @@ def _are_few(steps: int) -> bool:
     return TOO_FEW_GRADIENT_STEPS <= steps < FEW_GRADIENT_STEPS
 
 
-def _warnings(config: Config, steps: int, pool: int) -> Iterator[str]:
+def _warnings(config: Config, steps: int, most_steps: int, pool: int) -> Iterator[str]:
+    """What to mind of a run with so many gradient steps by trials of full length, and so many at most."""
     total, on_policy = config.train.n_env_steps_total, needs_of(config).on_policy
-    if 0 < steps < TOO_FEW_GRADIENT_STEPS:
+    if 0 < most_steps < TOO_FEW_GRADIENT_STEPS:
         remedy = f"raise train.n_env_steps_total or {_ratio_of(config)}"
         if on_policy:
             remedy = "lower train.num_env_steps_per_iter or num_slots, or raise train.n_env_steps_total"
-        yield f"Warning: at most {steps:,} gradient steps in all teach hardly anything: {remedy}."
+        yield f"Warning: at most {most_steps:,} gradient steps in all teach hardly anything: {remedy}."
     if steps > MANY_GRADIENT_STEPS:
         remedy = "algorithm.epochs or algorithm.minibatches" if on_policy else _ratio_of(config)
         yield f"Note: {steps:,} gradient steps in all take long: lower {remedy} where fewer are enough."

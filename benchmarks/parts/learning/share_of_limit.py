@@ -22,11 +22,9 @@ from benchmarks.parts.measure import visited_states
 from benchmarks.parts.policy import make_agent
 from envs.meta.make_env import make_family
 from policies.agents.agent import Agent
-from policies.agents.base import AgentSpec
-from policies.algorithms.ppo import PPO, PPOConfig
-from policies.memory import MEMORIES
+from policies.algorithms.ppo import PPOConfig
 from policies.run.config import Config
-from policies.run.sizes import fitted_memory, row_layout
+from policies.run.context import LearningParts, RunContext
 from utils.machine import available_cores
 
 # The case of `benchmarks.collect` that has the body of a family.
@@ -73,11 +71,8 @@ def limit_of(config: Config) -> Limit | None:
 
 def agent_of(config: Config) -> Agent:
     """An agent as a run of these options has it, before it has learned."""
-    family = make_family(config.env)
-    space, memory = row_layout(config, family.spec).obs_space, MEMORIES[config.memory.name]
-    spec = AgentSpec(space, family.spec.action_space, config.agent, memory, fitted_memory(config, family))
-    assert isinstance(config.algorithm, PPOConfig)
-    return PPO.make_agent(config.algorithm, spec)
+    context = RunContext.of(config, make_family(config.env), "cpu", None)
+    return LearningParts.build(context, learns=False).agent
 
 
 def flops_of_step(agent: Agent, epochs: int) -> tuple[float, float]:
