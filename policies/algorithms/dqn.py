@@ -33,7 +33,15 @@ class DQNConfig(OffPolicyConfig):
     )
     epsilon_start: float = option(1.0, "probability of a random action at the first env step", low=0, high=1)
     epsilon_end: float = option(0.05, "probability of a random action in the end", low=0, high=1)
-    epsilon_env_steps: int = option(20_000, "env steps over which epsilon falls to its end", low=1)
+    epsilon_env_steps: int | None = option(
+        None, "env steps over which epsilon falls to its end; null: half of the run", low=1
+    )
+
+    def epsilon(self, env_steps: int, total: int) -> float:
+        """The probability of a random action after so many of a run's env steps."""
+        # A straight line from start to end, then level.
+        progress = min(env_steps / (self.epsilon_env_steps or max(total / 2, 1)), 1.0)
+        return self.epsilon_start + progress * (self.epsilon_end - self.epsilon_start)
 
 
 class GreedyAgent(Agent):
@@ -71,7 +79,7 @@ class DQN(OffPolicy):
         assert isinstance(agent, GreedyAgent) and isinstance(agent.actions, Choices)
         # The head reads epsilon from its buffer, so acting never asks the algorithm.
         self._choices, self._policy = agent.actions, agent.head
-        self._policy.epsilon.fill_(self.epsilon(0))
+        self._policy.epsilon.fill_(config.epsilon_start)
 
     @classmethod
     def problems(cls, config: DQNConfig, agent: AgentConfig) -> Iterator[str]:
@@ -94,17 +102,11 @@ class DQN(OffPolicy):
         cls.check(config, spec)
         return GreedyAgent(spec, config)
 
-    def epsilon(self, env_steps: int) -> float:
-        """The probability of a random action after so many env steps."""
-        # A straight line from start to end, then level.
-        progress = min(env_steps / self.config.epsilon_env_steps, 1.0)
-        return self.config.epsilon_start + progress * (self.config.epsilon_end - self.config.epsilon_start)
-
     def at(self, env_steps: int, total: int) -> None:
         """What the base sets, and epsilon."""
         super().at(env_steps, total)
         # Epsilon is a buffer of the agent, so actors elsewhere and checkpoints have it too.
-        self._policy.epsilon.fill_(self.epsilon(env_steps))
+        self._policy.epsilon.fill_(self.config.epsilon(env_steps, total))
 
     def update(self, batch: Batch) -> dict[str, Tensor]:
         """One step of the critic."""

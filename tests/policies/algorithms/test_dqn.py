@@ -97,13 +97,18 @@ def test_targets_in_a_batch_follow_the_formula(arch: Arch, kind: str) -> None:
         assert y[number].item() == pytest.approx(expected.item(), abs=1e-5)
 
 
-def test_epsilon_falls_in_a_straight_line_of_env_steps_and_outlives_a_checkpoint() -> None:
+@pytest.mark.parametrize(("epsilon_env_steps", "total"), [(40, 1000), (None, 80)])
+def test_epsilon_falls_in_a_straight_line_of_env_steps_and_outlives_a_checkpoint(
+    epsilon_env_steps: int | None, total: int
+) -> None:
+    """To its end after as many env steps as are asked for, or after half of the run."""
     dqn, other = (
-        make(Arch.Markov, epsilon_start=0.8, epsilon_end=0.2, epsilon_env_steps=40) for _ in range(2)
+        make(Arch.Markov, epsilon_start=0.8, epsilon_end=0.2, epsilon_env_steps=epsilon_env_steps)
+        for _ in range(2)
     )
     batch, found = bandit(np.random.default_rng(0)), list[float]()
     for env_steps in (0, 10, 20, 30, 40, 50):
-        dqn.at(env_steps, 1000)
+        dqn.at(env_steps, total)
         found.append(dqn.update(batch)["epsilon"].item())
         other.load_state_dict(dqn.state_dict())
         assert other.agent.state_dict()["head.epsilon"].item() == found[-1]
