@@ -139,6 +139,11 @@ class Algorithm(ABC):
         """[B] how wrong the values were about each column, a trial: the mean of |GAE| over its rows."""
         raise NotImplementedError(f"{type(self).__name__} predicts no values")
 
+    @classmethod
+    def warnings(cls, config: Any, total: int) -> Iterator[str]:
+        """One sentence for each option that does not suit a run of `total` env steps; none by default."""
+        yield from ()
+
     def at(self, env_steps: int, total: int) -> None:
         """Set what changes in the course of a run of `total` env steps; called before each update."""
         for step_sizes in self.step_sizes:

@@ -85,7 +85,6 @@ class DQN(OffPolicy):
     def problems(cls, config: DQNConfig, agent: AgentConfig) -> Iterator[str]:
         """One sentence for each option that needs an actor apart from the critic."""
         # The actor is a second head on the critic's memory: it has neither another memory nor none.
-        yield from super().problems(config, agent)
         if agent.encoders is Encoders.separate:
             yield (
                 "algorithm=DQN acts by its critic, so there are no two encoders: leave agent.encoders out."
@@ -94,6 +93,16 @@ class DQN(OffPolicy):
             yield (
                 "algorithm=DQN acts by its critic, so in agent=Memory_Markov it could not do without the "
                 "memory: use agent=Memory."
+            )
+        yield from super().problems(config, agent)
+
+    @classmethod
+    def warnings(cls, config: DQNConfig, total: int) -> Iterator[str]:
+        """A sentence if the run ends before epsilon has fallen."""
+        if config.epsilon_env_steps is not None and config.epsilon_env_steps > total:
+            yield (
+                f"Warning: epsilon falls over algorithm.epsilon_env_steps={config.epsilon_env_steps:,}, and "
+                f"train.n_env_steps_total={total:,} ends before: set it to null, half of the run."
             )
 
     @classmethod
@@ -105,8 +114,9 @@ class DQN(OffPolicy):
     def at(self, env_steps: int, total: int) -> None:
         """What the base sets, and epsilon."""
         super().at(env_steps, total)
-        # Epsilon is a buffer of the agent, so actors elsewhere and checkpoints have it too.
-        self._policy.epsilon.fill_(self.config.epsilon(env_steps, total))
+        # Epsilon is a buffer of the agent, so actors elsewhere and checkpoints have it too. It never rises: a
+        # run that is prolonged would forget by random actions what it has learned.
+        self._policy.epsilon.clamp_(max=self.config.epsilon(env_steps, total))
 
     def update(self, batch: Batch) -> dict[str, Tensor]:
         """One step of the critic."""

@@ -174,6 +174,7 @@ def _warnings(config: Config, steps: int, most_steps: int, pool: int) -> Iterato
     if steps > MANY_GRADIENT_STEPS:
         remedy = "algorithm.epochs or algorithm.minibatches" if on_policy else _ratio_of(config)
         yield f"Note: {steps:,} gradient steps in all take long: lower {remedy} where fewer are enough."
+    yield from ALGORITHMS[config.algorithm.name].warnings(config.algorithm, total)
     if pool >= total:
         yield (
             f"Warning: the random pool of train.num_init_rollouts_pool={pool_trials(config)} trials may take "

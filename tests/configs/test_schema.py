@@ -111,6 +111,20 @@ def test_every_recipe_is_found_by_its_name_and_sets_what_it_says(composer: Compo
     assert _within(values, composed)
 
 
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("recipe/*.yaml")), ids=lambda file: file.stem)
+def test_every_recipe_suits_every_agent_and_memory(composer: Composer, file: Path) -> None:
+    """DQN acts by its critic, so it has no agent whose critic alone has a memory."""
+    env, algorithm = file.stem.split("_")
+    pairs = [("Memory", "LSTM"), ("Memory", "Transformer"), ("Memory_Markov", "Transformer")]
+    for agent, memory in pairs[: 2 if algorithm == "DQN" else 3]:
+        words = [f"env={env}", f"algorithm={algorithm}", f"agent={agent}", f"memory={memory}"]
+        composed, kind = composer.dict_config(composer.parse(words)), ALGORITHMS[algorithm]
+        learns: Any = OmegaConf.to_object(composed.algorithm)
+        acts: Any = OmegaConf.to_object(composed.agent)
+        assert [*kind.problems(learns, acts)] == [], words
+        assert [*kind.problems_of_memory(learns, acts, MEMORIES[memory], memory)] == [], words
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_transformer_reads_whole_trials_beside_any_recipe(algorithm: str) -> None:
     """The recipes of agents with a memory take windows, which start from states that it has not."""

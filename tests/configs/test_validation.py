@@ -103,8 +103,8 @@ CONTRADICTIONS = [
         "a window of algorithm.window=1 has one row: use at least 2",
     ),
     (
-        "experiment=grid_world_multi_ppo algorithm=DQN",
-        "experiment=grid_world_multi_ppo sets entropy_coef, which DQN does not have",
+        "experiment=cyber_defence_hidden algorithm=DQN",
+        "experiment=cyber_defence_hidden sets",
     ),
     ("algorithm=PPO learner.overlap=bounded", "learner.overlap=bounded has waves played by an older policy"),
     ("backend.name=proces", "backend=proces is not known. Did you mean 'process'?"),

@@ -115,6 +115,14 @@ def test_epsilon_falls_in_a_straight_line_of_env_steps_and_outlives_a_checkpoint
     assert found == pytest.approx([0.8, 0.65, 0.5, 0.35, 0.2, 0.2])
 
 
+def test_epsilon_does_not_rise_in_a_run_that_is_prolonged() -> None:
+    """Half of the longer run is later: it would try as much as at first, and forget what it has learned."""
+    dqn = make(Arch.Markov, epsilon_start=1.0, epsilon_end=0.1)
+    dqn.at(50, 100)
+    dqn.at(60, 1000)
+    assert dqn.agent.state_dict()["head.epsilon"].item() == pytest.approx(0.1)
+
+
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
 def test_so_many_actions_are_random_and_evaluation_is_greedy(epsilon: float) -> None:
     agent: Agent = make(Arch.Markov, epsilon_start=epsilon).agent
