@@ -4,16 +4,17 @@
     python -m benchmarks.learn --recipe ant_dir_ppo --seeds 0 1 2 --minutes 60 --mark 2318 2608
     python -m benchmarks.learn --recipe ant_dir_ppo --name ant_dir_slow --set algorithm.learning_rate=3e-4
     python -m benchmarks.learn --recipe cart_pole_ppo --peer sb3-ppo        the same beside another library
+    python -m benchmarks.learn --recipe ant_dir_ppo --peer sb3-recurrent-ppo --minutes 20   trials beside one
     python -m benchmarks.learn --show       the table and the picture again, of what has been recorded
 
-A recipe is a file of configs/experiment, or one that this module names. A run ends when its minutes are over
-or its env steps are taken; runs are played one after another. The curve of a run is its mean return on the
-test list, by episode index, at each of its evaluations. A mark is reached by the first evaluation whose sum
-over the trial's episodes is as high, whatever comes later. The clock is the run's own: it starts when the
-Learner is made (a few seconds after the command) and includes evaluations and checkpoints, since users wait
-for those too. Every run is stored in benchmarks/results/learn.json by its name and seed, in place of an older
-run of that name and seed. After a run of PPO with the half cheetah or the ant it says which share of the
-machine's limit that run has reached (`benchmarks/parts/learning/share_of_limit.py`).
+A recipe is a file of configs/experiment, or one of benchmarks/parts/learning/recipes.py. A run ends when its
+minutes are over or its env steps are taken; runs are played one after another. The curve of a run is its mean
+return on the test list, by episode index, at each of its evaluations. A mark is reached by the first
+evaluation whose sum over the trial's episodes is as high, whatever comes later. The clock is the run's own:
+it starts when the Learner is made (a few seconds after the command) and includes evaluations and checkpoints,
+since users wait for those too. Every run is stored in benchmarks/results/learn.json by its name and seed, in
+place of an older run of that name and seed. After a run of PPO with the half cheetah or the ant it says which
+share of the machine's limit that run has reached (`benchmarks/parts/learning/share_of_limit.py`).
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ from rich.console import Console
 
 from benchmarks.parts.curves import Point, draw, point_of, summary_of, table_of
 from benchmarks.parts.learning.processor import Busy, processor_seconds
-from benchmarks.parts.learning.sb3_runs import PEERS, Task
+from benchmarks.parts.learning.recipes import RECIPES, Recipe, recipe_of
+from benchmarks.parts.learning.sb3_runs import PEERS
+from benchmarks.parts.learning.sb3_trials import TrialTask
 from benchmarks.parts.machine import facts, write
-from utils.options import nearest
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).parent / "results" / "learn.json"
@@ -48,41 +50,6 @@ GRACE_S = 180.0
 # The width of a table that goes to a file or a pipe, where there is no window to fit.
 FILE_WIDTH = 180
 
-
-@dataclass(frozen=True)
-class Recipe:
-    """The words after `python main.py`, and the returns that it should reach."""
-
-    words: tuple[str, ...]
-    marks: tuple[float, ...] = ()
-    # What a peer plays beside it; None: there is no peer for it.
-    task: Task | None = None
-    # The learner that plays in place of Retrial.
-    peer: str | None = None
-
-
-CART_POLE = Task("CartPole-v1", env_steps=50_000, every=5_000)
-PENDULUM = Task("Pendulum-v1", env_steps=6_000, every=1_000)
-POSITIONS = Task(
-    "CartPole-v1", 60_000, 5_000, wrappers=("envs.meta.third_party.positions_only:PositionsOnly",)
-)
-
-# Marks are sums over the episodes of a trial; those of the robots are published ones.
-RECIPES = {
-    "point_robot_sac": Recipe(("experiment=point_robot_sac",), (15.0, 20.0)),
-    "point_robot_ppo": Recipe((), (15.0, 20.0)),
-    "half_cheetah_vel_ppo": Recipe(("experiment=half_cheetah_vel_ppo",), (-62.0, -51.0, -33.0)),
-    "half_cheetah_vel_sac": Recipe(("experiment=half_cheetah_vel_sac",), (-62.0, -51.0, -33.0)),
-    "cheetah_dir_ppo": Recipe(("experiment=cheetah_dir_ppo",), (4270.0, 5014.0)),
-    "cheetah_dir_sac": Recipe(("experiment=cheetah_dir_sac",), (4270.0, 5014.0)),
-    "ant_dir_ppo": Recipe(("experiment=ant_dir_ppo",), (2318.0, 2608.0)),
-    "ant_dir_sac": Recipe(("experiment=ant_dir_sac",), (2318.0, 2608.0)),
-    "cart_pole_ppo": Recipe((*CART_POLE.words, "algorithm=PPO", "agent=Markov"), (475.0,), CART_POLE),
-    "pendulum_sac": Recipe((*PENDULUM.words, "algorithm=SAC", "agent=Markov"), (-200.0,), PENDULUM),
-    "cart_pole_positions_ppo": Recipe(
-        ("experiment=cart_pole_positions_ppo", "evaluation.every=5000"), (400.0,), POSITIONS
-    ),
-}
 
 USUAL = ("point_robot_sac", "point_robot_ppo")
 
@@ -119,18 +86,6 @@ class Run:
     def key(self) -> str:
         """By which it is kept."""
         return f"{self.name} seed {self.seed}"
-
-
-def recipe_of(name: str) -> Recipe:
-    """One that is named here, or an experiment's."""
-    experiments = [file.stem for file in (ROOT / "configs" / "experiment").glob("*.yaml")]
-    if name in RECIPES:
-        return RECIPES[name]
-    if name in experiments:
-        return Recipe((f"experiment={name}",))
-    raise argparse.ArgumentTypeError(
-        f"there is no recipe {name}.{nearest(name, sorted({*RECIPES, *experiments}))}"
-    )
 
 
 class Reader:
@@ -316,7 +271,10 @@ def store_runs(path: Path, runs: Sequence[Run]) -> dict[str, Run]:
 def _changed(recipe: Recipe, asked: argparse.Namespace) -> Recipe:
     """The recipe with the words and the marks of the command line."""
     marks = recipe.marks if asked.mark is None else tuple(asked.mark)
-    return replace(recipe, words=(*recipe.words, *asked.set), marks=marks)
+    words, task = (*recipe.words, *asked.set), recipe.task
+    if isinstance(task, TrialTask):
+        task = TrialTask(words)  # the peer plays the family of these words
+    return replace(recipe, words=words, marks=marks, task=task)
 
 
 def _beside(recipes: dict[str, Recipe], peer: str | None) -> dict[str, Recipe]:

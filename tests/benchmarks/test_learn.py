@@ -17,8 +17,9 @@ import pytest
 from rich.console import Console
 
 from benchmarks import learn
-from benchmarks.learn import ROOT, Run, load_runs, played, recipe_of, store_runs
+from benchmarks.learn import ROOT, Run, load_runs, played, store_runs
 from benchmarks.parts.curves import Point, band, crossing, point_of, summary_of, table_of
+from benchmarks.parts.learning.recipes import recipe_of
 from utils.statistics import Interval
 
 QUIET = Console(quiet=True)

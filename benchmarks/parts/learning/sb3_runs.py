@@ -12,6 +12,7 @@ import argparse
 import importlib
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -74,39 +75,64 @@ def mean_return(model: Any, env: Any, episodes: int) -> float:
     return float(np.mean(returns))
 
 
-def played_by_peer(peer: str, task: Task, seed: int, path: Path) -> None:
-    """Learn, and write a line of metrics at each evaluation."""
+def peer_class(peer: str) -> tuple[Any, str]:
+    """The class of a peer, and the name of its policy."""
     module, name, policy = PEERS[peer]
+    return getattr(importlib.import_module(module), name), policy
+
+
+def learn(
+    model: Any,
+    judge: Callable[[], dict[str, float]],
+    path: Path,
+    *,
+    env_steps: int,
+    every: int,
+    taken: Callable[[], int],
+) -> None:
+    """Learn for so many time steps, with a line of metrics after every `every` env steps and at the end.
+
+    `taken` counts env steps, and `judge` returns what an evaluation has found.
+    """
     callbacks = importlib.import_module("stable_baselines3.common.callbacks")
-    make = registered_env(task.env_id, 0, (), task.wrappers)
-    began, evaluated = perf_counter(), 0.0
-    model = getattr(importlib.import_module(module), name)(policy, make(), seed=seed, device="cpu")
-    judge = make()
+    began, evaluating, evaluated = perf_counter(), 0.0, 0
 
     def evaluate() -> None:
-        nonlocal evaluated
-        before = perf_counter()
-        found = mean_return(model, judge, task.episodes)
-        evaluated += perf_counter() - before
+        nonlocal evaluating, evaluated
+        before, evaluated = perf_counter(), taken()
+        found = judge()
+        evaluating += perf_counter() - before
         seconds = perf_counter() - began
         line = {
-            "env_steps": model.num_timesteps,
+            "env_steps": evaluated,
             "updates": model._n_updates,
             "time/seconds": seconds,
-            "time/evaluate": evaluated / seconds,
-            "eval/in_distribution/return_episode_1": found,
+            "time/evaluate": evaluating / seconds,
+            **found,
         }
         with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
     def each_step(*_: object) -> bool:
-        if model.num_timesteps % task.every == 0:
+        if taken() // every > evaluated // every:
             evaluate()
         return True
 
-    model.learn(task.env_steps, callback=callbacks.ConvertCallback(each_step))
-    if model.num_timesteps % task.every:
+    model.learn(env_steps, callback=callbacks.ConvertCallback(each_step))
+    if taken() > evaluated:
         evaluate()
+
+
+def played_by_peer(peer: str, task: Task, seed: int, path: Path) -> None:
+    """Learn, and write a line of metrics at each evaluation."""
+    kind, policy = peer_class(peer)
+    make = registered_env(task.env_id, 0, (), task.wrappers)
+    model, judged = kind(policy, make(), seed=seed, device="cpu"), make()
+
+    def judge() -> dict[str, float]:
+        return {"eval/in_distribution/return_episode_1": mean_return(model, judged, task.episodes)}
+
+    learn(model, judge, path, env_steps=task.env_steps, every=task.every, taken=lambda: model.num_timesteps)
 
 
 def main() -> None:
