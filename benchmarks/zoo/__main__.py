@@ -64,7 +64,7 @@ def record(job: Recording, console: Console) -> Recorded:
     """Play one run as a user would."""
     # The commit is that of the code which begins to run.
     begun, settings = commit(), digest(job.words)
-    name = f"{job.entry.name}{'_Markov' * job.is_control}"
+    name = "_".join(filter(None, (job.entry.name, job.companion)))
     run, folder = play_recipe(name, Recipe(job.words), job.seed, console, FOLDER)
     keep_agent(job, folder)
     learned = learned_digest(read_record(folder / RECORD))

@@ -12,7 +12,9 @@ from utils.disk.manifest import digest_of
 
 # The parts of a config that decide what is learned; the others say where and how it runs.
 LEARNED = ("env", "agent", "memory", "algorithm", "train", "curriculum", "num_slots", "deterministic")
-CONTROL = "agent=Markov"
+# What is played beside an entry with the same recipe, by what it shows, and the word that makes it.
+MARKOV, INFORMED = "Markov", "informed"
+COMPANIONS = {MARKOV: "agent=Markov", INFORMED: "env.oracle=true"}
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,14 @@ class Entry:
     words: tuple[str, ...]
     # What it takes of one core, by which the cheapest is recorded first; a record knows better.
     minutes: float
-    # Whether a Markov agent shows beside it what the memory is for.
-    control: bool = True
+    # A Markov agent shows what the memory is for; one that is given the task, where no script is its oracle,
+    # what it costs to find out.
+    beside: tuple[str, ...] = (MARKOV,)
     seeds: tuple[int, ...] = (0,)
     # A package that it needs besides the tested set.
     needs: str | None = None
+    # What others have published, by their name: returns by episode, or of a trial.
+    published: tuple[tuple[str, str], ...] = ()
 
     @property
     def command(self) -> str:
@@ -42,35 +47,61 @@ class Recording:
 
     entry: Entry
     seed: int
-    is_control: bool = False
+    # What of `COMPANIONS` it is; None: the entry itself.
+    companion: str | None = None
 
     @property
     def label(self) -> str:
         """By which the record of the entry keeps it."""
-        return f"{'Markov ' * self.is_control}seed {self.seed}"
+        return f"{f'{self.companion} ' * bool(self.companion)}seed {self.seed}"
 
     @property
     def words(self) -> tuple[str, ...]:
         """After `python main.py`, all but the seed."""
-        return (*self.entry.words, *([CONTROL] if self.is_control else []))
+        return (*self.entry.words, *([COMPANIONS[self.companion]] if self.companion else []))
 
 
 THREE = (0, 1, 2)
+BOTH = (MARKOV, INFORMED)
+VARIBAD, RESEL = "VariBAD (PPO, 100 M env steps)", "RESeL (SAC, 5 M env steps)"
 
 ENTRIES = (
     Entry("PointRobot", ("env=PointRobot",), 3, seeds=THREE),
     Entry("RoomNavi", ("env=RoomNavi",), 10),
     Entry("TreasureHunt", ("env=TreasureHunt",), 10),
-    Entry("Wind", ("env=Wind",), 4),
-    Entry("AntDir", ("env=AntDir",), 60, seeds=THREE),
-    Entry("AntGoal", ("env=AntGoal",), 45),
-    Entry("CheetahDir", ("env=CheetahDir",), 60, seeds=THREE),
-    Entry("CheetahDirSparse", ("env=CheetahDirSparse",), 45),
-    Entry("HalfCheetahVel", ("env=HalfCheetahVel",), 45, seeds=THREE),
-    Entry("HumanoidDir", ("env=HumanoidDir",), 60),
-    Entry("Walker2DRandParams", ("env=Walker2DRandParams",), 45),
-    Entry("HopperRandParams", ("env=HopperRandParams",), 45),
-    Entry("BodyParams", ("env=BodyParams",), 45),
+    Entry("Wind", ("env=Wind",), 4, published=((RESEL, "65"),)),
+    Entry(
+        "AntDir",
+        ("env=AntDir",),
+        60,
+        seeds=THREE,
+        beside=BOTH,
+        published=((VARIBAD, "1293, 1315"), (RESEL, "2532 in a trial")),
+    ),
+    Entry("AntGoal", ("env=AntGoal",), 45, beside=BOTH, published=((VARIBAD, "-127.9, -98.8"),)),
+    Entry(
+        "CheetahDir",
+        ("env=CheetahDir",),
+        60,
+        seeds=THREE,
+        beside=BOTH,
+        published=((VARIBAD, "1900, 1930"), (RESEL, "5014 in a trial")),
+    ),
+    Entry("CheetahDirSparse", ("env=CheetahDirSparse",), 45, beside=BOTH),
+    Entry(
+        "HalfCheetahVel",
+        ("env=HalfCheetahVel",),
+        45,
+        seeds=THREE,
+        beside=BOTH,
+        published=((VARIBAD, "-24.8, -26.1"), (RESEL, "-33 in a trial")),
+    ),
+    Entry("HumanoidDir", ("env=HumanoidDir",), 60, beside=BOTH, published=((VARIBAD, "997, 1451"),)),
+    Entry(
+        "Walker2DRandParams", ("env=Walker2DRandParams",), 45, beside=BOTH, published=((VARIBAD, "988, 992"),)
+    ),
+    Entry("HopperRandParams", ("env=HopperRandParams",), 45, beside=BOTH),
+    Entry("BodyParams", ("env=BodyParams",), 45, beside=BOTH),
     Entry("DarkKeyDoor", ("env=DarkKeyDoor",), 8),
     Entry("DelayedCatch", ("env=DelayedCatch",), 2),
     Entry("GridNavi", ("env=GridNavi",), 6, seeds=THREE),
@@ -80,11 +111,18 @@ ENTRIES = (
     Entry("TMazeActive", ("env=TMazeActive",), 10),
     Entry("TMazeNoise", ("env=TMazeNoise",), 10),
     Entry("TMazePassive", ("env=TMazePassive",), 2),
-    Entry("CyberDefence", ("experiment=cyber_defence",), 60, control=False, seeds=THREE),
+    Entry(
+        "CyberDefence",
+        ("experiment=cyber_defence",),
+        60,
+        beside=(),
+        seeds=THREE,
+        published=(("the winner of CAGE Challenge 2", "-54.57"),),
+    ),
     Entry("RepeatedGame", ("env=RepeatedGame",), 2),
     Entry("GridWorldMultiAgent", ("experiment=grid_world_multi_ppo",), 5, seeds=THREE),
     Entry("Mixture", ("env=Mixture",), 20),
-    Entry("Gymnasium", ("env=Gymnasium", "env.id=CartPole-v1", "algorithm=PPO"), 1, control=False),
+    Entry("Gymnasium", ("env=Gymnasium", "env.id=CartPole-v1", "algorithm=PPO"), 1, beside=()),
     Entry("MiniGrid", ("env=MiniGrid",), 10, needs="minigrid"),
     Entry("POPGym", ("env=POPGym",), 3, needs="popgym"),
     Entry("PettingZoo", ("env=PettingZoo", "env.id=mpe2/simple_spread_v3"), 10, needs="mpe2"),
@@ -116,9 +154,9 @@ LEFT_OUT = {
 
 
 def jobs_of(entry: Entry) -> list[Recording]:
-    """Its runs: every seed, and one of the control."""
-    controls = [Recording(entry, entry.seeds[0], is_control=True)] if entry.control else []
-    return [*(Recording(entry, seed) for seed in entry.seeds), *controls]
+    """Its runs: every seed, and one of each companion."""
+    companions = [Recording(entry, entry.seeds[0], name) for name in entry.beside]
+    return [*(Recording(entry, seed) for seed in entry.seeds), *companions]
 
 
 def is_installed(entry: Entry) -> bool:

@@ -7,12 +7,15 @@ from pathlib import Path
 
 from benchmarks.learn import ROOT
 from benchmarks.parts.curves import COLOURS, INK, QUIET
-from benchmarks.zoo.entries import ENTRIES, LEFT_OUT, Entry, Recording, jobs_of
+from benchmarks.zoo.entries import ENTRIES, INFORMED, LEFT_OUT, MARKOV, Entry, Recording, jobs_of
 from benchmarks.zoo.records import Recorded, is_current, kept_agent, load_entry, store_minutes
-from utils.statistics import iqm_interval
+from policies.evaluation.table import ORACLE, RANDOM
+from utils.statistics import interquartile_mean, iqm_interval
 
 PAGE = ROOT / "docs" / "zoo.md"
 PICTURES = ROOT / "docs" / "pictures" / "zoo"
+ARTICLES = {MARKOV: "a Markov", INFORMED: "an informed"}
+COLOURS_BESIDE = {MARKOV: COLOURS[1], INFORMED: COLOURS[3]}
 
 OPENING = """\
 # The zoo: what curve comes of each default?
@@ -20,8 +23,10 @@ OPENING = """\
 Every row is one command, run to its end and recorded. The return is that of each episode of a trial on the
 test list at the last evaluation, deterministic; of three seeds it is the interquartile mean, with an interval
 of 95 % by stratified bootstrap. The oracle is given the task, which an agent has to find out first, so not
-all of its return can be had in an early episode. The Markov agent has the same recipe and no memory. Minutes
-are those of one core (CPU time of the whole process) of one run; the cores were shared with other programs.
+all of its return can be had in an early episode. The Markov agent has the same recipe and no memory; the
+informed agent has the same recipe and is given the task (`env.oracle=true`). Published numbers are of other
+simulators and often of longer runs. Minutes are those of one core (CPU time of the whole process) of one run;
+the cores were shared with other programs.
 
 `python -m benchmarks.zoo` records what is missing, or has other settings by now, the cheapest first, and
 writes this page anew; `python -m benchmarks.zoo Wind --seeds 0 1 2` records some rows.
@@ -44,20 +49,24 @@ def zoo_page(entries: Sequence[Entry] = ENTRIES) -> str:
 
 def _block(entry: Entry, runs: Mapping[str, Recorded]) -> str:
     """The section of one entry."""
-    seeds = [runs[job.label] for job in jobs_of(entry) if not job.is_control and job.label in runs]
-    control = next((runs[job.label] for job in jobs_of(entry) if job.is_control and job.label in runs), None)
+    found = [(job, runs[job.label]) for job in jobs_of(entry) if job.label in runs]
+    seeds = [run for job, run in found if job.companion is None]
     rows = ["| | return, by episode |", "|---|---|"]
     if seeds:
         count = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0].run.seed}"
         rows.append(f"| the agent, {count} | **{_returns(seeds)}** |")
-    if control is not None:
-        rows.append(f"| a Markov agent, seed {control.run.seed} | {_returns([control])} |")
-    newest = (seeds or [control])[0]
-    assert newest is not None
+    for job, run in found:
+        if job.companion is not None:
+            rows.append(f"| {ARTICLES[job.companion]} agent, seed {job.seed} | {_returns([run])} |")
+    newest = (seeds or [run for _, run in found])[0]
     rows += [f"| {policy} | {score:.4g} |" for policy, score in newest.levels.items()]
-    steps = newest.last.env_steps
-    circumstances = f"{steps:,} env steps, {newest.minutes:.1f} minutes of a core; commit {newest.commit}."
-    stale = [job.label for job in jobs_of(entry) if job.label in runs and not is_current(job, runs)]
+    rows += [f"| {whose} | {returns} |" for whose, returns in entry.published]
+    informed = [run for job, run in found if job.companion == INFORMED]
+    steps, share = newest.last.env_steps, _share(seeds, newest.levels, informed)
+    circumstances = (
+        f"{share}{steps:,} env steps, {newest.minutes:.1f} minutes of a core; commit {newest.commit}."
+    )
+    stale = [job.label for job, _ in found if not is_current(job, runs)]
     if stale:
         circumstances += f"\n**Recorded with other settings than today's: {', '.join(stale)}.**"
     if kept_agent(entry).exists():
@@ -76,6 +85,21 @@ def _block(entry: Entry, runs: Mapping[str, Recorded]) -> str:
             "",
         ]
     )
+
+
+def _share(seeds: Sequence[Recorded], levels: Mapping[str, float], informed: Sequence[Recorded]) -> str:
+    """A sentence: where the last episode lies between random actions and who is given the task."""
+    if ORACLE in levels:
+        whose, top = "the oracle", levels[ORACLE]
+    elif informed:
+        whose, top = "the informed agent", informed[0].last.returns[-1]
+    else:
+        return ""
+    if not seeds or RANDOM not in levels:
+        return ""
+    found = interquartile_mean([run.last.returns[-1] for run in seeds])
+    share = (found - levels[RANDOM]) / (top - levels[RANDOM])
+    return f"The last episode has {share:.2f} of the way from random actions to {whose}.\n"
 
 
 def _returns(runs: Sequence[Recorded]) -> str:
@@ -132,8 +156,8 @@ def draw_entry(entry: Entry, runs: Mapping[str, Recorded], folder: Path = PICTUR
 def _lines(job: Recording, recorded: Recorded) -> list[tuple[int, str, str]]:
     """(episode index, label, colour) of the curves of one run."""
     last = len(recorded.last.returns) - 1
-    if job.is_control:
-        return [(last, "Markov", COLOURS[1])]
+    if job.companion is not None:
+        return [(last, job.companion, COLOURS_BESIDE[job.companion])]
     if last == 0:
         return [(0, "the agent", COLOURS[0])]
     return [(0, "episode 1", COLOURS[2]), (last, f"episode {last + 1}", COLOURS[0])]

@@ -84,7 +84,7 @@ def kept_agent(entry: Entry, folder: Path = RESULTS) -> Path:
 
 def keep_agent(job: Recording, run_dir: Path, folder: Path = RESULTS) -> None:
     """Keep the agent of a run beside its record, if it is one that comes with the project."""
-    if job.is_control or job.seed != job.entry.seeds[0] or job.entry.name not in KEPT:
+    if job.companion or job.seed != job.entry.seeds[0] or job.entry.name not in KEPT:
         return
     file = kept_agent(job.entry, folder)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.zoo.entries import ENTRIES, LEFT_OUT, Entry, digest, is_installed, jobs_of
+from benchmarks.zoo.entries import ENTRIES, INFORMED, LEFT_OUT, MARKOV, Entry, digest, is_installed, jobs_of
 from configs.compose import composed_settings
 from envs.meta import FAMILIES
 
@@ -22,7 +22,8 @@ def test_every_family_has_an_entry_or_a_reason() -> None:
 def test_the_command_of_an_entry_and_of_its_control_can_be_composed(entry: Entry) -> None:
     for job in jobs_of(entry):
         composed = composed_settings([*job.words, f"seed={job.seed}"])
-        assert (composed["agent"]["arch"] == "Markov") == job.is_control or not entry.control
+        assert (composed["agent"]["arch"] == "Markov") == (job.companion == MARKOV) or not entry.beside
+        assert composed["env"]["oracle"] == (job.companion == INFORMED)
 
 
 def test_a_digest_changes_with_what_is_learned_and_with_nothing_else() -> None:

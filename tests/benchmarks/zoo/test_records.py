@@ -71,8 +71,27 @@ def test_the_page_shows_returns_by_episode_and_says_what_is_stale_or_missing(
     assert "**Recorded with other settings than today's: Markov seed 0.**" in pages.zoo_page([GAME])
 
 
+def test_the_last_episode_is_measured_between_random_actions_and_who_is_given_the_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entry = replace(GAME, beside=("Markov", "informed"), published=(("a paper", "-11"),))
+    first, control, informed = jobs_of(entry)
+    assert informed.words == (*GAME.words, "env.oracle=true") and informed.label == "informed seed 0"
+    runs = {first.label: recorded(first, -14.0, -12.0), control.label: recorded(control, -13.0, -13.0)}
+    monkeypatch.setattr(pages, "load_entry", lambda _: runs)
+    assert "of the way" not in pages.zoo_page([entry])
+    runs[informed.label] = recorded(informed, -11.0, -10.0)
+    text = pages.zoo_page([entry])
+    # From -15 to -10, and -12 lies between them.
+    assert "The last episode has 0.60 of the way from random actions to the informed agent.\n" in text
+    assert "| an informed agent, seed 0 | -11, -10 |" in text and "| a paper | -11 |" in text
+    for run in runs.values():
+        run.levels["oracle"] = -9.0
+    assert "has 0.50 of the way from random actions to the oracle.\n" in pages.zoo_page([entry])
+
+
 def test_three_seeds_are_an_interval_and_many_episodes_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = replace(GAME, seeds=(0, 1, 2), control=False)
+    entry = replace(GAME, seeds=(0, 1, 2), beside=())
     runs = {job.label: recorded(job, *(10.0 * job.seed + t for t in range(9))) for job in jobs_of(entry)}
     monkeypatch.setattr(pages, "load_entry", lambda _: runs)
     text = pages.zoo_page([entry])
@@ -105,7 +124,7 @@ def test_the_cheapest_is_recorded_first_and_a_run_is_recorded_whole(
     agent = AgentRecord.load(kept / "Short.pt")
     assert agent.env_steps == found.last.env_steps
     control, other = jobs_of(short)[-1], replace(jobs_of(short)[0], entry=replace(short, name="Other"))
-    assert control.is_control
+    assert control.companion == "Markov"
     for job in (control, other):
         records.keep_agent(job, Path("nowhere"), tmp_path / "more")
     assert not (tmp_path / "more").exists()
@@ -114,7 +133,7 @@ def test_the_cheapest_is_recorded_first_and_a_run_is_recorded_whole(
 
 
 def test_runs_of_the_same_settings_tell_their_mean_time(tmp_path: Path) -> None:
-    entry = replace(GAME, seeds=(0, 1), control=False)
+    entry = replace(GAME, seeds=(0, 1), beside=())
     first, second = jobs_of(entry)
     slow = recorded(second, -12.5, -9.5)
     slow.run.curve[-1] = replace(slow.last, processor_s=150.0)
