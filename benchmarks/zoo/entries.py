@@ -53,7 +53,7 @@ class Recording:
     @property
     def label(self) -> str:
         """By which the record of the entry keeps it."""
-        return f"{f'{self.companion} ' * bool(self.companion)}seed {self.seed}"
+        return " ".join(filter(None, (self.companion, f"seed {self.seed}")))
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -189,8 +189,8 @@ def test_the_random_pool_comes_first_and_counts_as_env_steps_and_as_updates() ->
 
 
 def test_a_run_that_goes_on_is_told_what_is_left_of_it() -> None:
-    """The demo after 19 of its waves: 4,000 env steps of the pool and 18 waves of 2,560, say."""
-    words = "env=PointRobot train.n_env_steps_total=100000"
+    """The demo with waves of 64 trials, after 19: 4,000 env steps of the pool and 18 waves of 2,560, say."""
+    words = "env=PointRobot num_slots=64 train.n_env_steps_total=100000"
     made = Counters(stage=Stage.collect, env_steps=50_080, updates=18, warmup_trials=100)
     plan, _ = lines(words, made)
     assert plan.split(None, 1)[1] == (
