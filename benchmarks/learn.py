@@ -45,6 +45,8 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).parent / "results" / "learn.json"
 PICTURE = "learn.png"
 METRICS = "metrics.jsonl"
+# How a run ended: its minutes were over, or its env steps were taken.
+LIMIT, WHOLE = "limit", "env steps"
 # What a run may take to write its last checkpoint when its time is over.
 GRACE_S = 180.0
 # The width of a table that goes to a file or a pipe, where there is no window to fit.
@@ -65,7 +67,7 @@ class Run:
     # The limit, if there was one.
     minutes: float | None
     curve: list[Point]
-    # `limit` or `env steps`.
+    # `LIMIT` or `WHOLE`.
     ended: str
     # Of the whole process, its imports and its last checkpoint too.
     wall_s: float
@@ -81,6 +83,8 @@ class Run:
     machine: dict[str, Any] = field(default_factory=dict)
     # What this machine could at most do in a second; None where it was not measured.
     limit_env_steps_per_s: float | None = None
+    # What the whole process has taken of the processor; 0 where it was not recorded.
+    processor_s: float = 0.0
 
     @property
     def key(self) -> str:
@@ -89,10 +93,10 @@ class Run:
 
 
 class Reader:
-    """The lines of a run that is still going on, as they are written."""
+    """The lines of a run that is still going on, as they are written from now on."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._offset = path, 0
+        self._path, self._offset = path, path.stat().st_size if path.exists() else 0
 
     def new_lines(self) -> Iterator[dict[str, Any]]:
         """Those that have been finished since the last call."""
@@ -119,12 +123,12 @@ def _leaving_at_sigterm() -> Iterator[None]:
 def played(
     command: Sequence[str], folder: Path, limit: float | None, console: Console, title: str
 ) -> tuple[list[dict[str, Any]], str]:
-    """Run a command that writes metrics into a folder, to its end or for so many seconds: the lines, and what
-    ended it.
+    """Run a command that writes metrics into a folder, to its end or for so many seconds: the lines that it
+    has written, and what ended it.
     """
     lines: list[dict[str, Any]] = []
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "output.txt", "wb") as output, console.status(title) as status, _leaving_at_sigterm():
+    with open(folder / "output.txt", "ab") as output, console.status(title) as status, _leaving_at_sigterm():
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
         try:
             ended = _followed(process, Reader(folder / METRICS), limit, lines, console, title, status)
@@ -132,7 +136,7 @@ def played(
             if process.poll() is None:  # we were interrupted
                 process.terminate()
                 process.wait(GRACE_S)
-    expected = (0, 128 + signal.SIGTERM, -signal.SIGTERM) if ended == "limit" else (0,)
+    expected = (0, 128 + signal.SIGTERM, -signal.SIGTERM) if ended == LIMIT else (0,)
     if process.returncode not in expected:
         last_lines = (folder / "output.txt").read_text(errors="replace").splitlines()[-20:]
         raise SystemExit(
@@ -156,15 +160,15 @@ def _followed(
     status: Any,
 ) -> str:
     """Show what it writes, and end it when its time is over."""
-    began, ended, processor = perf_counter(), "env steps", 0.0
+    began, ended, processor = perf_counter(), WHOLE, 0.0
     while process.poll() is None:
         sleep(0.2)
         # Read before the lines, so that a process which ends meanwhile has left its last number.
         processor = processor_seconds(process) or processor
         _show(reader, lines, console, title, status, processor)
-        if limit is not None and ended != "limit" and perf_counter() - began > limit:
+        if limit is not None and ended != LIMIT and perf_counter() - began > limit:
             process.send_signal(signal.SIGTERM)
-            ended = "limit"
+            ended = LIMIT
         if limit is not None and perf_counter() - began > limit + GRACE_S:
             process.kill()
     _show(reader, lines, console, title, status, processor)
@@ -194,13 +198,25 @@ def _show(
 
 
 def play_recipe(
-    name: str, recipe: Recipe, seed: int, console: Console, parent: Path, minutes: float | None = None
+    name: str,
+    recipe: Recipe,
+    seed: int,
+    console: Console,
+    parent: Path,
+    minutes: float | None = None,
+    before: tuple[Run, Path] | None = None,
 ) -> tuple[Run, Path]:
-    """One run, played to its end or for so many minutes and measured, and its folder below the parent."""
+    """One run, played to its end or for so many minutes and measured, and its folder below the parent.
+
+    `before` is a run of the same recipe that was ended by its limit: it goes on, and both are one run.
+    """
     began, clock, busy = datetime.now(), perf_counter(), Busy()
     folder = (parent / f"{name}_seed{seed}_{began:%Y-%m-%d_%H-%M-%S_%f}").absolute()
     words = [*recipe.words, f"seed={seed}"]
-    if recipe.peer and recipe.task:
+    if before:
+        folder = before[1].absolute()
+        command = [sys.executable, "main.py", f"resume={folder}"]
+    elif recipe.peer and recipe.task:
         command = recipe.task.command(recipe.peer, seed, folder)
     else:
         command = [sys.executable, "main.py", *words, f"hydra.run.dir={folder}", "wandb.mode=disabled"]
@@ -228,8 +244,23 @@ def play_recipe(
         others=busy.others(),
         began=f"{began:%Y-%m-%d %H:%M}",
         machine=facts(),
+        processor_s=last["processor_s"],
     )
-    return run, folder
+    return joined(before[0], run) if before else run, folder
+
+
+def joined(before: Run, after: Run) -> Run:
+    """A run that was ended by its limit and went on, as one."""
+    curve = [replace(point, processor_s=before.processor_s + point.processor_s) for point in after.curve]
+    wall_s = before.wall_s + after.wall_s
+    return replace(
+        after,
+        curve=[*before.curve, *curve],
+        wall_s=wall_s,
+        others=(before.others * before.wall_s + after.others * after.wall_s) / wall_s,
+        began=before.began,
+        processor_s=before.processor_s + after.processor_s,
+    )
 
 
 def beside_its_limit(run: Run, console: Console) -> Run:

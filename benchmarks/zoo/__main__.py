@@ -3,10 +3,13 @@
     python -m benchmarks.zoo                       what is missing, or recorded with other settings
     python -m benchmarks.zoo Wind --seeds 0 1 2    some entries, with these seeds
     python -m benchmarks.zoo --hours 2             no run that would end later is begun
+    python -m benchmarks.zoo --minutes 5           at most so many minutes of a core for every run
     python -m benchmarks.zoo --show                what is missing or has other settings; nothing is run
 
 Runs are played one after another, as `main.py` plays them, and each is stored when it has ended, so this may
-be stopped at any time and typed again. `nice -n 19` in front of it leaves the cores to others.
+be stopped at any time and typed again. A run that has had its minutes is stored as far as it came; it goes on
+from there when it is given more, as long as its folder is there. `nice -n 19` in front of the command leaves
+the cores to others.
 """
 
 from __future__ import annotations
@@ -25,18 +28,23 @@ from benchmarks.zoo.page import write_page
 from benchmarks.zoo.records import (
     Recorded,
     commit,
-    expected_minutes,
-    is_current,
+    is_enough,
     keep_agent,
     levels_of_run,
     load_entry,
+    minutes_left,
+    name_of,
+    save_beside,
     store,
+    unfinished,
 )
 from policies.run.config import RECORD, read_record
 from policies.run.forecast import learned_digest
 from utils.options import nearest
 
 FOLDER = Path("outputs/zoo")
+# The curve of a default is worth so much of a core.
+ENOUGH_MIN = 45.0
 
 
 def entry_named(name: str) -> Entry:
@@ -48,27 +56,35 @@ def entry_named(name: str) -> Entry:
     return found
 
 
-def left_to_record(entries: list[Entry]) -> list[Recording]:
-    """The runs that are missing or have other settings by now, the cheapest first."""
+def left_to_record(entries: list[Entry], minutes: float) -> list[Recording]:
+    """The runs that are missing, have other settings by now or have had fewer minutes, the cheapest first."""
     left = [
-        (expected_minutes(job, runs), job)
+        (minutes_left(job, runs, minutes), job)
         for entry in entries
         for runs in [load_entry(entry)]
         for job in jobs_of(entry)
-        if not is_current(job, runs)
+        if not is_enough(job, runs, minutes)
     ]
     return [job for _, job in sorted(left, key=lambda one: one[0])]
 
 
-def record(job: Recording, console: Console) -> Recorded:
-    """Play one run as a user would."""
+def record(job: Recording, console: Console, minutes: float) -> Recorded:
+    """Play one run as a user would, to its end or for so many minutes; one that had fewer goes on."""
     # The commit is that of the code which begins to run.
     begun, settings = commit(), digest(job.words)
-    name = "_".join(filter(None, (job.entry.name, job.companion)))
-    run, folder = play_recipe(name, Recipe(job.words), job.seed, console, FOLDER)
+    found = unfinished(job, FOLDER)
+    before = (found[0].run, found[1]) if found else None
+    had = found[0].minutes if found else 0.0
+    run, folder = play_recipe(
+        name_of(job), Recipe(job.words), job.seed, console, FOLDER, minutes - had, before
+    )
+    if not run.curve:
+        raise SystemExit(f"{run.key} was ended before its first evaluation: give it more --minutes.")
     keep_agent(job, folder)
     learned = learned_digest(read_record(folder / RECORD))
-    return Recorded(run, settings, begun, learned, levels_of_run(folder))
+    recorded = Recorded(run, settings, found[0].commit if found else begun, learned, levels_of_run(folder))
+    save_beside(recorded, folder)
+    return recorded
 
 
 def _parsed() -> argparse.Namespace:
@@ -76,6 +92,12 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", type=entry_named, help="entries; default: all")
     parser.add_argument("--seeds", nargs="+", type=int, help="instead of those that the entry has")
     parser.add_argument("--hours", type=float, help="begin no run that is expected to end later")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=ENOUGH_MIN,
+        help="of a core for each run at most, those that it has had before included; default: %(default)s",
+    )
     parser.add_argument("--show", action="store_true", help="run nothing")
     return parser.parse_args()
 
@@ -94,9 +116,9 @@ def _entries(asked: argparse.Namespace, console: Console) -> list[Entry]:
 def main() -> None:
     """Record, and write the page."""
     asked, console = _parsed(), Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
-    jobs, began = left_to_record(_entries(asked, console)), perf_counter()
+    jobs, began = left_to_record(_entries(asked, console), asked.minutes), perf_counter()
     for number, job in enumerate(jobs, 1):
-        minutes = expected_minutes(job, load_entry(job.entry))
+        minutes = minutes_left(job, load_entry(job.entry), asked.minutes)
         title = f"{number} of {len(jobs)}: {job.entry.name}, {job.label}, some {minutes:.0f} minutes"
         if asked.show:
             console.print(title)
@@ -105,7 +127,7 @@ def main() -> None:
             console.print(f"{len(jobs) - number + 1} runs are left, of some {minutes:.0f} minutes and more.")
             break
         console.rule(title)
-        store(job, record(job, console))
+        store(job, record(job, console, asked.minutes))
         write_page()
     write_page()
     console.print("The page is docs/zoo.md.")

@@ -9,6 +9,7 @@ from benchmarks.learn import ROOT
 from benchmarks.parts.curves import COLOURS, INK, QUIET
 from benchmarks.zoo.entries import ENTRIES, INFORMED, LEFT_OUT, MARKOV, Entry, Recording, jobs_of
 from benchmarks.zoo.records import Recorded, is_current, kept_agent, load_entry, store_minutes
+from configs.compose import composed_settings
 from policies.evaluation.table import ORACLE, RANDOM
 from utils.statistics import interquartile_mean, iqm_interval
 
@@ -20,7 +21,8 @@ COLOURS_BESIDE = {MARKOV: COLOURS[1], INFORMED: COLOURS[3]}
 OPENING = """\
 # The zoo: what curve comes of each default?
 
-Every row is one command, run to its end and recorded. The return is that of each episode of a trial on the
+Every row is one command, run and recorded, to its end or for 45 minutes of a core at most; where fewer env
+steps were taken than the command takes, the row says so. The return is that of each episode of a trial on the
 test list at the last evaluation, deterministic; of three seeds it is the interquartile mean, with an interval
 of 95 % by stratified bootstrap. The oracle is given the task, which an agent has to find out first, so not
 all of its return can be had in an early episode. The Markov agent has the same recipe and no memory; the
@@ -63,9 +65,10 @@ def _block(entry: Entry, runs: Mapping[str, Recorded]) -> str:
     rows += [f"| {whose} | {returns} |" for whose, returns in entry.published]
     informed = [run for job, run in found if job.companion == INFORMED]
     steps, share = newest.last.env_steps, _share(seeds, newest.levels, informed)
-    circumstances = (
-        f"{share}{steps:,} env steps, {newest.minutes:.1f} minutes of a core; commit {newest.commit}."
-    )
+    taken = f"{steps:,} env steps"
+    if not newest.is_whole:
+        taken = f"As far as it was recorded: {taken} of {_total(entry):,}"
+    circumstances = f"{share}{taken}, {newest.minutes:.1f} minutes of a core; commit {newest.commit}."
     stale = [job.label for job, _ in found if not is_current(job, runs)]
     if stale:
         circumstances += f"\n**Recorded with other settings than today's: {', '.join(stale)}.**"
@@ -85,6 +88,11 @@ def _block(entry: Entry, runs: Mapping[str, Recorded]) -> str:
             "",
         ]
     )
+
+
+def _total(entry: Entry) -> int:
+    """The env steps that its command takes to its end."""
+    return int(composed_settings(entry.words)["train"]["n_env_steps_total"])
 
 
 def _share(seeds: Sequence[Recorded], levels: Mapping[str, float], informed: Sequence[Recorded]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.learn import ROOT, Run
+from benchmarks.learn import LIMIT, METRICS, ROOT, Run
 from benchmarks.parts.curves import Point
 from benchmarks.parts.machine import write
 from benchmarks.zoo.entries import KEPT, Entry, Recording, digest
@@ -23,6 +23,8 @@ from policies.run.forecast import MINUTES
 from utils.disk.own_files import read_object
 
 RESULTS = ROOT / "benchmarks" / "results" / "zoo"
+# The record of a run in its own folder.
+BESIDE_RUN = "zoo.json"
 MOST_BYTES = 10_000_000
 # An agent that is larger does not come with the project.
 MOST_AGENT_BYTES = 1_000_000
@@ -49,7 +51,12 @@ class Recorded:
     @property
     def minutes(self) -> float:
         """What it took of one core."""
-        return (self.last.processor_s or self.run.wall_s) / 60
+        return (self.run.processor_s or self.last.processor_s or self.run.wall_s) / 60
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has taken all its env steps."""
+        return self.run.ended != LIMIT
 
 
 def file_of(entry: Entry, folder: Path = RESULTS) -> Path:
@@ -72,9 +79,36 @@ def _recorded(found: dict[str, Any]) -> Recorded:
 
 
 def store(job: Recording, recorded: Recorded, folder: Path = RESULTS) -> None:
-    """Put a run among those of its entry, in place of an older one."""
-    runs = load_entry(job.entry, folder) | {job.label: recorded}
+    """Put a run among those of its entry, in place of an older one that is not the start of a longer one."""
+    runs = load_entry(job.entry, folder)
+    found = runs.get(job.label)
+    if found and found.digest == recorded.digest and found.run.env_steps > recorded.run.env_steps:
+        return
+    runs[job.label] = recorded
     write(file_of(job.entry, folder), {label: asdict(one) for label, one in runs.items()})
+
+
+def name_of(job: Recording) -> str:
+    """By which the folders of its runs begin."""
+    return "_".join(filter(None, (job.entry.name, job.companion)))
+
+
+def unfinished(job: Recording, parent: Path) -> tuple[Recorded, Path] | None:
+    """The newest run of a recording that was ended by its limit and can go on, and its folder."""
+    for file in sorted(parent.glob(f"{name_of(job)}_seed{job.seed}_*/{BESIDE_RUN}"), reverse=True):
+        found = _recorded(json.loads(file.read_text(encoding="utf-8")))
+        if found.is_whole or found.digest != digest(job.words):
+            continue
+        *_, last = (file.parent / METRICS).read_text(encoding="utf-8").splitlines()
+        # Where the two differ, the run went on without us.
+        if json.loads(last)["env_steps"] == found.run.env_steps:
+            return found, file.parent
+    return None
+
+
+def save_beside(recorded: Recorded, run_dir: Path) -> None:
+    """Keep the record in the folder of its run too, from which the run may go on."""
+    write(run_dir / BESIDE_RUN, asdict(recorded))
 
 
 def kept_agent(entry: Entry, folder: Path = RESULTS) -> Path:
@@ -99,17 +133,30 @@ def is_current(job: Recording, runs: Mapping[str, Recorded]) -> bool:
     return found is not None and found.digest == digest(job.words)
 
 
-def expected_minutes(job: Recording, runs: Mapping[str, Recorded]) -> float:
-    """What the run will take of a core: as before, or what the entry says."""
+def is_enough(job: Recording, runs: Mapping[str, Recorded], minutes: float) -> bool:
+    """Whether the run is recorded to its end, or for so many minutes of a core."""
     found = runs.get(job.label)
-    return job.entry.minutes if found is None else found.minutes
+    if found is None or not is_current(job, runs):
+        return False
+    # The clock that ends a run is on the wall, and a core is not always its alone.
+    return found.is_whole or found.minutes >= 0.9 * minutes
+
+
+def minutes_left(job: Recording, runs: Mapping[str, Recorded], most: float) -> float:
+    """What the run will take of a core from now on, if it takes so many minutes at most."""
+    found = runs.get(job.label)
+    if found is None:
+        return min(job.entry.minutes, most)
+    if found.is_whole or not is_current(job, runs):
+        return min(found.minutes, most)
+    return max(min(job.entry.minutes, most) - found.minutes, 0.0)
 
 
 def store_minutes(entries: Iterable[Entry], folder: Path = RESULTS) -> None:
     """Keep what runs of the same settings took on average, which a run of today tells at its start."""
     minutes: dict[str, list[float]] = {}
     for entry in entries:
-        for one in load_entry(entry, folder).values():
+        for one in filter(lambda run: run.is_whole, load_entry(entry, folder).values()):
             minutes.setdefault(one.learned, []).append(one.minutes)
     write(folder / MINUTES.name, {key: round(fmean(minutes[key]), 1) for key in sorted(minutes)})
 

@@ -19,15 +19,19 @@ from benchmarks.zoo.entries import ENTRIES, Entry, Recording, digest, jobs_of
 from benchmarks.zoo.records import (
     Recorded,
     commit,
-    expected_minutes,
     is_current,
+    is_enough,
     kept_agent,
     load_entry,
+    minutes_left,
     store,
     store_minutes,
 )
+from configs.compose import load
+from policies.learner import Learner
 from policies.play.record import AgentRecord
 from policies.run.forecast import MINUTES
+from tests.runs import metrics_of, stop_at
 
 GAME = Entry("RepeatedGame", ("env=RepeatedGame",), 2.0)
 
@@ -51,9 +55,27 @@ def test_runs_are_kept_one_by_one_and_are_stale_when_settings_change(tmp_path: P
         one.label: recorded(one, *of) for one, of in ((first, (-12.5, -9.5)), (control, (-13.0, -13.0)))
     }
     assert is_current(first, runs) and is_current(control, runs)
-    assert expected_minutes(first, runs) == 1.5 and expected_minutes(first, {}) == 2.0
+    assert minutes_left(first, runs, 45.0) == 1.5 and minutes_left(first, {}, 45.0) == 2.0
     changed = replace(first, entry=replace(GAME, words=("env=RepeatedGame", "algorithm.learning_rate=1e-5")))
-    assert not is_current(changed, runs)
+    assert not is_current(changed, runs) and not is_enough(changed, runs, 45.0)
+
+
+def test_a_run_that_was_ended_by_its_limit_is_left_until_it_has_had_its_minutes(tmp_path: Path) -> None:
+    (job,) = jobs_of(replace(GAME, minutes=4.0, beside=()))
+    assert not is_enough(job, {}, 1.0) and minutes_left(job, {}, 3.0) == 3.0
+    start = recorded(job, -12.5, -9.5)
+    start.run.ended = learn.LIMIT
+    runs = {job.label: start}
+    assert is_enough(job, runs, 1.6) and not is_enough(job, runs, 2.0)
+    assert minutes_left(job, runs, 2.0) == 0.5 and minutes_left(job, runs, 45.0) == 2.5
+    # The start of a run does not take the place of more of it.
+    store(job, recorded(job, -12.5, -9.5), tmp_path)
+    start.run.env_steps = 150
+    store(job, start, tmp_path)
+    assert load_entry(job.entry, tmp_path)[job.label].is_whole
+    store_minutes([job.entry], tmp_path)
+    store(job, replace(start, digest="other settings"), tmp_path)
+    assert not load_entry(job.entry, tmp_path)[job.label].is_whole
 
 
 def test_the_page_shows_returns_by_episode_and_says_what_is_stale_or_missing(
@@ -66,7 +88,9 @@ def test_the_page_shows_returns_by_episode_and_says_what_is_stale_or_missing(
     text = pages.zoo_page([GAME, missing])
     for part in ("**-12.5, -9.5**", "-13, -13.25", "| random | -15 |", "- Wind: `python main.py env=Wind`"):
         assert part in text
-    assert "1.5 minutes of a core; commit abc1234." in text and "**Recorded" not in text
+    assert "\n200 env steps, 1.5 minutes of a core; commit abc1234." in text and "**Recorded" not in text
+    runs[first.label].run.ended = learn.LIMIT
+    assert "As far as it was recorded: 200 env steps of 1,000,000, 1.5 min" in pages.zoo_page([GAME])
     runs[control.label].digest = "of before"
     assert "**Recorded with other settings than today's: Markov seed 0.**" in pages.zoo_page([GAME])
 
@@ -116,11 +140,11 @@ def test_the_cheapest_is_recorded_first_and_a_run_is_recorded_whole(
     monkeypatch.setattr(command, "FOLDER", tmp_path)
     monkeypatch.setattr(command, "load_entry", lambda _: {})
     short = Entry("Short", ("env=RepeatedGame", "train.n_env_steps_total=3000", "evaluation.every=1000"), 1.0)
-    assert [job.entry.name for job in command.left_to_record([GAME, short])][:2] == ["Short", "Short"]
+    assert [job.entry.name for job in command.left_to_record([GAME, short], 45.0)][:2] == ["Short", "Short"]
     monkeypatch.setattr(records, "KEPT", ("Short",))
     kept = tmp_path / "kept"
     monkeypatch.setattr(command, "keep_agent", lambda job, run: records.keep_agent(job, run, kept))
-    found = command.record(jobs_of(short)[0], Console(quiet=True))
+    found = command.record(jobs_of(short)[0], Console(quiet=True), 45.0)
     agent = AgentRecord.load(kept / "Short.pt")
     assert agent.env_steps == found.last.env_steps
     control, other = jobs_of(short)[-1], replace(jobs_of(short)[0], entry=replace(short, name="Other"))
@@ -130,6 +154,41 @@ def test_the_cheapest_is_recorded_first_and_a_run_is_recorded_whole(
     assert not (tmp_path / "more").exists()
     assert found.last.env_steps >= 3000 and len(found.last.returns) == 2
     assert set(found.levels) == {"oracle", "random"} and found.digest == digest(short.words)
+
+
+@pytest.mark.slow
+def test_a_run_that_was_ended_by_its_limit_goes_on_as_if_it_had_not_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = ("train.n_env_steps_total=4000", "train.num_env_steps_per_iter=800", "num_slots=8")
+    words = ("env=RepeatedGame", "evaluation.every=1000", *sizes)
+    (job,) = jobs_of(Entry("Short", words, 1.0, beside=()))
+    monkeypatch.setattr(command, "FOLDER", tmp_path / "whole")
+    whole = command.record(job, Console(quiet=True), 45.0)
+    assert whole.is_whole and records.unfinished(job, tmp_path / "whole") is None
+    folder = tmp_path / "parts" / f"{records.name_of(job)}_seed0_of_before"
+    with Learner(load([*words, "seed=0", "wandb.mode=disabled"]), folder) as learner:
+        stop_at(learner, "update")
+        learner.train()
+    lines = metrics_of(folder)
+    start = replace(
+        whole.run,
+        curve=[point for point in whole.run.curve if point.env_steps <= lines[-1]["env_steps"]],
+        ended=learn.LIMIT,
+        env_steps=lines[-1]["env_steps"],
+        processor_s=600.0,
+        wall_s=700.0,
+    )
+    records.save_beside(replace(whole, run=start), folder)
+    monkeypatch.setattr(command, "FOLDER", tmp_path / "parts")
+    found = command.record(job, Console(quiet=True), 45.0)
+    assert [entry.name for entry in (tmp_path / "parts").iterdir()] == [folder.name] and found.is_whole
+    curves = [[(one.env_steps, one.returns) for one in run.run.curve] for run in (found, whole)]
+    assert curves[0] == curves[1] and len(curves[0]) > len(start.curve) > 0
+    assert found.minutes > 10 and found.run.wall_s > 700 and found.last.processor_s > 600
+    # Somebody went on with it without the zoo: its record is not that of the folder any more.
+    records.save_beside(replace(whole, run=start), folder)
+    assert records.unfinished(job, tmp_path / "parts") is None
 
 
 def test_runs_of_the_same_settings_tell_their_mean_time(tmp_path: Path) -> None:
