@@ -25,10 +25,11 @@ Every row is one command, run and recorded, to its end or for 45 minutes of a co
 steps were taken than the command takes, the row says so. The return is that of each episode of a trial on the
 test list at the last evaluation, deterministic; of three seeds it is the interquartile mean, with an interval
 of 95 % by stratified bootstrap. The oracle is given the task, which an agent has to find out first, so not
-all of its return can be had in an early episode. The Markov agent has the same recipe and no memory; the
-informed agent has the same recipe and is given the task (`env.oracle=true`). Published numbers are of other
-simulators and often of longer runs. Minutes are those of one core (CPU time of the whole process) of one run;
-the cores were shared with other programs.
+all of its return can be had in an early episode; where there is a script that is told nothing, and searches,
+it shows how much. The Markov agent has the same recipe and no memory; the informed agent has the same recipe
+and is given the task (`env.oracle=true`). Published numbers are of other simulators and often of longer runs.
+Minutes are those of one core (CPU time of the whole process) of one run; the cores were shared with other
+programs.
 
 `python -m benchmarks.zoo` records what is missing, or has other settings by now, the cheapest first, and
 writes this page anew; `python -m benchmarks.zoo Wind --seeds 0 1 2` records some rows.
@@ -62,6 +63,8 @@ def _block(entry: Entry, runs: Mapping[str, Recorded]) -> str:
             rows.append(f"| {ARTICLES[job.companion]} agent, seed {job.seed} | {_returns([run])} |")
     newest = (seeds or [run for _, run in found])[0]
     rows += [f"| {policy} | {score:.4g} |" for policy, score in newest.levels.items()]
+    if entry.searching is not None:
+        rows.append(f"| a script that is told nothing | {entry.searching} |")
     rows += [f"| {whose} | {returns} |" for whose, returns in entry.published]
     informed = [run for job, run in found if job.companion == INFORMED]
     steps, share = newest.last.env_steps, _share(seeds, newest.levels, informed)

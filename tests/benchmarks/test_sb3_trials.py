@@ -16,9 +16,11 @@ from benchmarks.parts.learning.sb3_trials import (
     PeerActor,
     TrialTask,
     inputs_of,
+    numbers_of,
     played_on_trials,
     trials_env,
 )
+from configs.compose import load
 from envs.meta.make_env import make_family, make_parallel_env
 from envs.parallel_env_manager import ParallelEnvManager
 from policies.evaluation.playing import evaluate_list
@@ -99,11 +101,25 @@ def test_an_action_at_the_end_of_an_episode_is_no_env_step_and_a_trial_ends_with
 @pytest.mark.peers
 def test_a_peer_writes_a_curve_by_episode(tmp_path: Path) -> None:
     pytest.importorskip("sb3_contrib")
-    played_on_trials("sb3-recurrent-ppo", (*WORDS, "num_slots=2"), 0, tmp_path / "metrics.jsonl")
+    words = (*WORDS, "num_slots=2", "algorithm=PPO", "memory=LSTM", "agent.normalise_obs=true")
+    played_on_trials("sb3-recurrent-ppo", words, 0, tmp_path / "metrics.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     points = [point for line in lines if (point := point_of(line)) is not None]
     assert points[0].env_steps == 200 and points[-1].env_steps >= 390
     assert all(len(point.returns) == 2 for point in points)
+
+
+def test_a_peer_has_the_numbers_of_the_recipe() -> None:
+    config = load(["experiment=half_cheetah_vel_ppo"])
+    numbers = numbers_of(config, 64)
+    assert numbers["n_steps"] == 400 and numbers["batch_size"] == 3200 and numbers["n_epochs"] == 3
+    assert numbers["policy_kwargs"] == {
+        "lstm_hidden_size": 128,
+        "net_arch": [128, 128],
+        "log_std_init": pytest.approx(np.log(0.5)),
+    }
+    with pytest.raises(SystemExit, match="PPO with an LSTM"):
+        numbers_of(load(["env=HalfCheetahVel", "algorithm=SAC"]), 64)
 
 
 def test_a_peer_has_no_list_of_training_tasks() -> None:

@@ -98,7 +98,7 @@ def test_the_page_shows_returns_by_episode_and_says_what_is_stale_or_missing(
 def test_the_last_episode_is_measured_between_random_actions_and_who_is_given_the_task(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    entry = replace(GAME, beside=("Markov", "informed"), published=(("a paper", "-11"),))
+    entry = replace(GAME, beside=("Markov", "informed"), searching="-13", published=(("a paper", "-11"),))
     first, control, informed = jobs_of(entry)
     assert informed.words == (*GAME.words, "env.oracle=true") and informed.label == "informed seed 0"
     runs = {first.label: recorded(first, -14.0, -12.0), control.label: recorded(control, -13.0, -13.0)}
@@ -109,6 +109,7 @@ def test_the_last_episode_is_measured_between_random_actions_and_who_is_given_th
     # From -15 to -10, and -12 lies between them.
     assert "The last episode has 0.60 of the way from random actions to the informed agent.\n" in text
     assert "| an informed agent, seed 0 | -11, -10 |" in text and "| a paper | -11 |" in text
+    assert "| a script that is told nothing | -13 |" in text
     for run in runs.values():
         run.levels["oracle"] = -9.0
     assert "has 0.50 of the way from random actions to the oracle.\n" in pages.zoo_page([entry])
