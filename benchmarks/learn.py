@@ -330,9 +330,7 @@ def _parsed() -> tuple[argparse.Namespace, dict[str, Recipe]]:
         metavar="WORD",
         help="options of main.py that differ from the recipe's",
     )
-    parser.add_argument(
-        "--peer", choices=PEERS, help="play each recipe's environment by this learner too"
-    )
+    parser.add_argument("--peer", choices=PEERS, help="play each recipe's environment by this learner too")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument(
         "--minutes",
