@@ -8,6 +8,7 @@ obs -> encoder -> [..., D] -> branch (embeddings -> memory) -> context [..., F]
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from policies.agents.base import (
     Arch,
     Encoders,
     Features,
+    Inputs,
     Outputs,
     PolicyRows,
     Precision,
@@ -102,10 +104,14 @@ class Agent(nn.Module):
             raise ValueError(NOTHING_TO_SHARE)
 
         self.normaliser: Normaliser | None = None
-        if config.normalise_obs or config.normalise_reward:
+        if config.normalise_obs or config.normalise_reward or config.standardise_reward:
             self.normaliser = Normaliser(
-                spec.obs_space, obs=config.normalise_obs, reward=config.normalise_reward
+                spec.obs_space,
+                obs=config.normalise_obs,
+                reward=config.normalise_reward,
+                standard=config.standardise_reward,
             )
+        read_reward = attrgetter("reward") if self.normaliser is None else self.normaliser.read_reward
 
         # A stream of their own: the first parameters follow from the spec, whatever was drawn before.
         with torch.random.fork_rng(devices=[]):
@@ -114,12 +120,14 @@ class Agent(nn.Module):
                 spec,
                 self.actions,
                 lambda sizes: actor_head(sizes, self.actions),
+                read_reward,
                 remembers=self.arch is Arch.Memory,
             )
             self.critic = _network(
                 spec,
                 self.actions,
                 critic_head,
+                read_reward,
                 remembers=self.arch is not Arch.Markov,
                 shared_with=self.actor if self.shares else None,
             )
@@ -221,6 +229,7 @@ def _network(
     spec: AgentSpec,
     actions: Actions,
     head: Callable[[HeadSizes], nn.Module],
+    read_reward: Callable[[Inputs], Tensor],
     *,
     remembers: bool,
     shared_with: Network | None = None,
@@ -232,7 +241,7 @@ def _network(
         encoder, branch, inference = shared_with.encoder, shared_with.branch, shared_with.inference
     else:
         encoder = encoder_of(spec.obs_space, config.picture_embedding)
-        branch = MemoryBranch(spec, encoder.out_dim, actions) if remembers else MarkovBranch()
+        branch = MemoryBranch(spec, encoder.out_dim, actions, read_reward) if remembers else MarkovBranch()
         inference = TaskInference.of(config, branch.out_dim, encoder.out_dim, actions)
     # A head is built last, to the sizes of what it reads.
     sizes = HeadSizes(

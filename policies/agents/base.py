@@ -31,6 +31,10 @@ class Arch(Enum):
 
 
 WITH_MEMORY = OnlyIf(lambda run, needs: run.agent.arch is not Arch.Markov, "agent=Markov has no memory")
+ON_POLICY_WITH_MEMORY = OnlyIf(
+    lambda run, needs: needs.on_policy and run.agent.arch is not Arch.Markov,
+    "it is for a memory that learns on-policy",
+)
 WITHOUT_MEMORY = OnlyIf(
     lambda run, needs: run.agent.arch is Arch.Markov,
     "it is for agent=Markov, and an agent with a memory learns from trials or windows",
@@ -195,6 +199,11 @@ class AgentConfig:
     )
     normalise_obs: bool = option(False, "shift and scale observations by their running mean and deviation")
     normalise_reward: bool = option(False, "scale rewards by the running deviation of the discounted return")
+    standardise_reward: bool = option(
+        False,
+        "let the memory read rewards by their own running mean and deviation, whatever losses read",
+        only_if=ON_POLICY_WITH_MEMORY,
+    )
     task_inference: TaskInferenceConfig = field(
         default_factory=TaskInferenceConfig, metadata={"help": "infer the task from the memory's output"}
     )

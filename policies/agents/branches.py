@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +12,6 @@ from torch import Tensor, nn
 from buffers.base import Batch
 from policies.agents.actions import Actions
 from policies.agents.base import AgentSpec, Inputs, PolicyRows
-from policies.agents.normalisation import farthest_reward
 from policies.memory.base import State, check_state
 from policies.nn.dense import dense
 from policies.nn.mlp import linear_parameters
@@ -58,10 +59,17 @@ class MarkovBranch(Branch):
 class MemoryBranch(Branch):
     """A memory that reads embeddings of the previous action, the reward and the observation."""
 
-    def __init__(self, spec: AgentSpec, obs_dim: int, actions: Actions) -> None:
+    def __init__(
+        self,
+        spec: AgentSpec,
+        obs_dim: int,
+        actions: Actions,
+        read_reward: Callable[[Inputs], Tensor] = attrgetter("reward"),
+    ) -> None:
+        """`read_reward` is how the rewards of rows are read."""
         super().__init__()
         self._actions = actions
-        self._farthest_reward = farthest_reward(spec.config)
+        self._read_reward = read_reward
         # The size of each input, and of its embedding; an embedding of size 0 leaves the input out.
         sizes = {
             "prev_action": (actions.dim, spec.config.action_embedding),
@@ -98,9 +106,8 @@ class MemoryBranch(Branch):
         return self.memory(self._embed(batch, obs), start, batch.trial_start)
 
     def _embed(self, inputs: Inputs, obs: Tensor) -> Tensor:
-        # Normalised rewards are cut off here, as networks read them; losses read them uncut.
-        reward = inputs.reward.clamp(-self._farthest_reward, self._farthest_reward)
-        values = {"prev_action": self._actions.previous(inputs), "reward": reward[..., None], "obs": obs}
+        reward = self._read_reward(inputs)[..., None]
+        values = {"prev_action": self._actions.previous(inputs), "reward": reward, "obs": obs}
         # x = (relu(E_a a), relu(E_r r), relu(E_o o)), side by side
         return torch.cat(
             [dense(values[name], weight, bias, "relu") for name, (weight, bias) in self._applied], -1

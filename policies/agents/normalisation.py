@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from buffers.base import Batch, Obs
 from envs.base import ObsSpace
 from envs.interop.spaces import MASK_KEY
-from policies.agents.base import AgentConfig, PolicyRows
+from policies.agents.base import AgentConfig, Inputs, PolicyRows
 
 # The bound of normalised numbers that networks read.
 #
@@ -45,7 +45,8 @@ class Normaliser(nn.Module):
     new-episode flag is such a number: normalised, it would be huge whenever it is 1.
     """
 
-    def __init__(self, space: ObsSpace, *, obs: bool, reward: bool) -> None:
+    def __init__(self, space: ObsSpace, *, obs: bool, reward: bool, standard: bool = False) -> None:
+        """`standard`: memories read rewards by their own mean and deviation."""
         super().__init__()
         self._reward = reward
         # The parts of an observation that are normalised, by key; one array alone has the key "".
@@ -63,6 +64,8 @@ class Normaliser(nn.Module):
         # rows outgrows float32.
         self._moments = {key: Moments.of(part.shape) for key, part in vectors.items()}
         self._return = Moments.of(())
+        # Of the rewards that steps have brought, where memories read them by these.
+        self._received = Moments.of(()) if standard else None
         # What the moments amount to is a shift and a scale, on the device of the networks. They are numbered,
         # since not every key could name a buffer; and not saved, since they follow from the moments.
         self._names = {key: (f"shift{index}", f"scale{index}") for index, key in enumerate(vectors)}
@@ -70,6 +73,9 @@ class Normaliser(nn.Module):
             self.register_buffer(shift, torch.zeros(self._unbounded[key].shape), persistent=False)
             self.register_buffer(scale, torch.ones(self._unbounded[key].shape), persistent=False)
         self.register_buffer("reward_scale", torch.ones(()), persistent=False)
+        # From rewards as losses read them to those that memories read.
+        self.register_buffer("standard_shift", torch.zeros(()), persistent=False)
+        self.register_buffer("standard_scale", torch.ones(()), persistent=False)
 
     def forward(self, inputs: Read) -> Read:
         """The same rows, normalised."""
@@ -82,6 +88,16 @@ class Normaliser(nn.Module):
         # Rewards are scaled and not shifted: a shift would change which policy is best.
         reward = inputs.reward * self.get_buffer("reward_scale")
         return replace(inputs, reward=reward.clamp_(-LARGEST_REWARD, LARGEST_REWARD))
+
+    def read_reward(self, inputs: Inputs) -> Tensor:
+        """The rewards of normalised rows as a memory reads them."""
+        # Losses read them uncut; only networks are kept from huge numbers.
+        if self._received is None:
+            return inputs.reward.clamp(-FARTHEST, FARTHEST) if self._reward else inputs.reward
+        shift, scale = self.get_buffer("standard_shift"), self.get_buffer("standard_scale")
+        standard = torch.addcmul(shift, inputs.reward, scale).clamp_(-FARTHEST, FARTHEST)
+        # No step has brought the reward of a start.
+        return torch.where(inputs.episode_start, 0.0, standard)
 
     def _normalised(self, key: str, values: Tensor) -> Tensor:
         shift, scale = (self.get_buffer(name) for name in self._names[key])
@@ -96,6 +112,8 @@ class Normaliser(nn.Module):
             moments.add(parts[key][valid])
         if self._reward:
             self._return.add(discounted_returns(batch, discount)[valid.cpu()])
+        if self._received is not None:
+            self._received.add(batch.reward[valid & ~batch.episode_start])
         self._refresh()
 
     def _refresh(self) -> None:
@@ -107,13 +125,20 @@ class Normaliser(nn.Module):
             self.get_buffer(shift).copy_(torch.where(unbounded, -moments.mean * factor, 0.0))
         deviation = self._return.deviation()
         # As long as all returns are equal, rewards are left as they are.
-        self.get_buffer("reward_scale").copy_(torch.where(deviation > SMALLEST, 1.0 / deviation, 1.0))
+        scale = torch.where(deviation > SMALLEST, 1.0 / deviation, 1.0)
+        self.get_buffer("reward_scale").copy_(scale)
+        if self._received is not None:
+            # (r - mean) / deviation, where r = (scaled r) / scale
+            own = self._received.deviation()
+            self.get_buffer("standard_shift").copy_(-self._received.mean / own)
+            self.get_buffer("standard_scale").copy_(1.0 / (own * (scale if self._reward else 1.0)))
 
     def get_extra_state(self) -> dict[str, Any]:
         """The moments, which `state_dict` saves."""
         return {
             "obs": {key: moments.state() for key, moments in self._moments.items()},
             "return": self._return.state(),
+            **({} if self._received is None else {"received": self._received.state()}),
         }
 
     def set_extra_state(self, state: Any) -> None:
@@ -121,6 +146,8 @@ class Normaliser(nn.Module):
         for key, moments in self._moments.items():
             moments.load(state["obs"][key])
         self._return.load(state["return"])
+        if self._received is not None:
+            self._received.load(state["received"])
         self._refresh()
 
 

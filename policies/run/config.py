@@ -77,7 +77,12 @@ COUNTS_ROWS = OnlyIf(
     "train.updates_per_step says how many updates an env step earns, or {run.algorithm.name} needs none",
 )
 POOL_TEACHES = OnlyIf(
-    lambda run, needs: not needs.on_policy or run.agent.normalise_obs or run.agent.normalise_reward,
+    lambda run, needs: (
+        not needs.on_policy
+        or run.agent.normalise_obs
+        or run.agent.normalise_reward
+        or run.agent.standardise_reward
+    ),
     "without normalisation an on-policy algorithm learns nothing from a random pool",
 )
 

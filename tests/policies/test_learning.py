@@ -276,7 +276,7 @@ GATES = [
         minutes=15,
     ),
     Gate("t-maze-noise-PPO-LSTM", "env=TMazeNoise", "13.9, which is all", least=12.0),
-    Gate("mixture-PPO-LSTM", "env=Mixture train.n_env_steps_total=1000000", "1.1, then 7.5", least=6.0),
+    Gate("mixture-PPO-LSTM", "env=Mixture", "1.1, then 7.5", least=6.0),
     # Smaller than they come, which takes longer, or is not learned (docs/learning.md).
     Gate(
         "dark-key-door-PPO-LSTM",

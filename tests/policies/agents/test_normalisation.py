@@ -5,6 +5,7 @@ carries.
 from __future__ import annotations
 
 import io
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -206,3 +207,40 @@ def test_rewards_are_left_alone_until_trials_differ_in_them_and_rare_ones_are_cu
     normaliser.update(replace(batch, reward=once), 0.9)
     assert normaliser.get_buffer("reward_scale") > 100
     assert torch.equal(normaliser(paid).reward, torch.full_like(batch.reward, LARGEST_REWARD))
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_a_memory_reads_rewards_by_their_own_mean_and_deviation_where_it_is_asked_to(scaled: bool) -> None:
+    batch = replace(trials_of(0), reward=trials_of(0).reward * 0.01 - 3.0)
+    normaliser = Normaliser(OBS_SPACE, obs=False, reward=scaled, standard=True)
+    normaliser.update(batch, 0.9)
+    seen, brought = normaliser(batch), batch.valid & ~batch.episode_start
+    read = normaliser.read_reward(seen)
+    torch.testing.assert_close(read[brought].mean(), torch.tensor(0.0), atol=1e-4, rtol=0)
+    torch.testing.assert_close(read[brought].std(correction=0), torch.tensor(1.0), atol=1e-3, rtol=0)
+    assert not read[batch.episode_start].any()
+    # Losses read what they read without it.
+    usual = Normaliser(OBS_SPACE, obs=False, reward=scaled)
+    usual.update(batch, 0.9)
+    assert torch.equal(seen.reward, usual(batch).reward)
+    other = Normaliser(OBS_SPACE, obs=False, reward=scaled, standard=True)
+    other.load_state_dict(normaliser.state_dict())
+    assert torch.equal(other.read_reward(other(batch)), read)
+    huge = replace(seen, reward=torch.full_like(seen.reward, 1e9))
+    assert other.read_reward(huge).max() == FARTHEST
+
+
+def test_an_agent_and_its_copy_read_rewards_each_by_its_own_normaliser() -> None:
+    batch = trials_of(0)
+    # Of three numbers all may be 0 after their ReLU.
+    plain, agent = (make(reward_embedding=16, standardise_reward=standard) for standard in (False, True))
+    for one in (plain, agent):
+        one.update_normaliser(batch, 0.9)
+    seen = agent.normalise(batch)
+    assert torch.equal(seen.reward, plain.normalise(batch).reward)
+    before = agent.unroll(seen).actor.context
+    assert not torch.equal(before, plain.unroll(seen).actor.context)
+    copied = deepcopy(agent)
+    agent.update_normaliser(replace(batch, reward=100 * batch.reward), 0.9)
+    assert torch.equal(copied.unroll(seen).actor.context, before)
+    assert not torch.equal(agent.unroll(seen).actor.context, before)
