@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 from configs.compose import composed_settings
 from envs.meta import FAMILIES
+from policies.run.forecast import what_is_on
 from utils.disk.manifest import digest_of
 
 # The parts of a config that decide what is learned; the others say where and how it runs.
@@ -171,5 +172,5 @@ def is_installed(entry: Entry) -> bool:
 def digest(words: Sequence[str]) -> str:
     """The hash of all settings that decide what is learned, and of the version of the family."""
     settings = composed_settings(words)
-    learned = [settings[name] for name in LEARNED]
+    learned = [what_is_on(settings[name]) for name in LEARNED]
     return digest_of([learned, FAMILIES[settings["env"]["family"]].version])[:16]

@@ -107,7 +107,15 @@ def learned_digest(settings: Mapping[str, Any]) -> str:
     learned = {name: settings[name] for name in LEARNED}
     learned["env"] = dict(learned["env"])
     remove_permissions(learned)
-    return digest_of(learned)[:16]
+    return digest_of(what_is_on(learned))[:16]
+
+
+def what_is_on(settings: Any) -> Any:
+    """Settings without the options that are false or null: a new option that is off leaves a hash as it was."""
+    if not isinstance(settings, Mapping):
+        return settings
+    kept = {key: value for key, value in settings.items() if value is not None and value is not False}
+    return {key: what_is_on(value) for key, value in kept.items()}
 
 
 def recorded_minutes(config: Config) -> float | None:

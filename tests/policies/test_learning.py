@@ -292,7 +292,7 @@ GATES = [
     ),
     Gate(
         "treasure-hunt-PPO-LSTM",
-        "env=TreasureHunt algorithm.learning_rate_left=1 train.n_env_steps_total=1500000",
+        "env=TreasureHunt train.n_env_steps_total=1500000",
         "-15, from -500",
         least=-250.0,
     ),
