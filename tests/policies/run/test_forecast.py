@@ -18,7 +18,13 @@ from policies.algorithms import ALGORITHMS
 from policies.learner import Learner
 from policies.run import forecast as forecasts
 from policies.run.config import RECORD, read_record, save
-from policies.run.forecast import FEW_GRADIENT_STEPS, forecast, learned_digest, recorded_minutes
+from policies.run.forecast import (
+    FEW_GRADIENT_STEPS,
+    forecast,
+    learned_digest,
+    recorded_minutes,
+    what_is_on,
+)
 from policies.run.progress import Counters, Stage
 from policies.run.sizes import RunSizes, check_family
 from tests.policies.test_learning import GATES
@@ -253,3 +259,14 @@ def test_what_was_recorded_with_the_same_settings_is_known_whatever_the_seed_and
     assert recorded_minutes(load(["env=RepeatedGame", "train.n_env_steps_total=1000"])) is None
     monkeypatch.setattr(forecasts, "MINUTES", tmp_path / "nothing.json")
     assert recorded_minutes(config) is None
+
+
+def test_a_new_option_that_is_off_leaves_a_hash_as_it_was() -> None:
+    before = {"agent": {"hidden": [0, False], "size": 0}, "name": ""}
+    after = {
+        "agent": {"new": False, "hidden": [0, False], "size": 0, "other": None},
+        "name": "",
+        "more": None,
+    }
+    assert what_is_on(after) == before == what_is_on(before)
+    assert what_is_on({"agent": {"new": True}}) != what_is_on({"agent": {}})
