@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.learn import ROOT
-from benchmarks.parts.curves import COLOURS, INK, QUIET
+from benchmarks.parts.curves import COLOURS, INK, QUIET, Point
 from benchmarks.zoo.entries import ENTRIES, INFORMED, LEFT_OUT, MARKOV, Entry, Recording, jobs_of
 from benchmarks.zoo.records import Recorded, is_current, kept_agent, load_entry, store_minutes
 from configs.compose import composed_settings
@@ -32,8 +32,11 @@ Minutes are those of one core (CPU time of the whole process) of one run; the co
 programs.
 
 `python -m benchmarks.zoo` records what is missing, or has other settings by now, the cheapest first, and
-writes this page anew; `python -m benchmarks.zoo Wind --seeds 0 1 2` records some rows.
+writes this page anew; `python -m benchmarks.zoo Wind --seeds 0 1 2` records some rows; with `--minutes 20` a
+run that has had fewer goes on.
 """
+# Runs that differ more in their env steps were not recorded as far.
+ABOUT_AS_FAR = 1.05
 
 
 def zoo_page(entries: Sequence[Entry] = ENTRIES) -> str:
@@ -54,14 +57,15 @@ def _block(entry: Entry, runs: Mapping[str, Recorded]) -> str:
     """The section of one entry."""
     found = [(job, runs[job.label]) for job in jobs_of(entry) if job.label in runs]
     seeds = [run for job, run in found if job.companion is None]
+    newest = min(seeds or [run for _, run in found], key=lambda run: run.last.env_steps)
     rows = ["| | return, by episode |", "|---|---|"]
     if seeds:
         count = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0].run.seed}"
         rows.append(f"| the agent, {count} | **{_returns(seeds)}** |")
     for job, run in found:
         if job.companion is not None:
-            rows.append(f"| {ARTICLES[job.companion]} agent, seed {job.seed} | {_returns([run])} |")
-    newest = (seeds or [run for _, run in found])[0]
+            far = "" if _as_far(run, newest) else f", {run.last.env_steps:,} env steps"
+            rows.append(f"| {ARTICLES[job.companion]} agent, seed {job.seed}{far} | {_returns([run])} |")
     rows += [f"| {policy} | {score:.4g} |" for policy, score in newest.levels.items()]
     if entry.searching is not None:
         rows.append(f"| a script that is told nothing | {entry.searching} |")
@@ -108,19 +112,32 @@ def _share(seeds: Sequence[Recorded], levels: Mapping[str, float], informed: Seq
         return ""
     if not seeds or RANDOM not in levels:
         return ""
-    found = interquartile_mean([run.last.returns[-1] for run in seeds])
+    found = interquartile_mean([point.returns[-1] for point in _last_common(seeds)])
     share = (found - levels[RANDOM]) / (top - levels[RANDOM])
     return f"The last episode has {share:.2f} of the way from random actions to {whose}.\n"
 
 
+def _as_far(run: Recorded, other: Recorded) -> bool:
+    """Whether one run has about the env steps of the other."""
+    few, many = sorted((run.last.env_steps, other.last.env_steps))
+    return many <= ABOUT_AS_FAR * few
+
+
+def _last_common(runs: Sequence[Recorded]) -> list[Point]:
+    """Of each run the evaluation nearest to where the shortest of them ends."""
+    least = min(run.last.env_steps for run in runs)
+    return [min(run.run.curve, key=lambda point: abs(point.env_steps - least)) for run in runs]
+
+
 def _returns(runs: Sequence[Recorded]) -> str:
     """The last returns by episode index, of one run or over seeds."""
-    episodes = min(len(run.last.returns) for run in runs)
+    points = _last_common(runs)
+    episodes = min(len(point.returns) for point in points)
     shown = [0, 1, 2, episodes - 1] if episodes > 4 else list(range(episodes))
     if len(runs) == 1:
-        texts = [f"{runs[0].last.returns[index]:.4g}" for index in shown]
+        texts = [f"{points[0].returns[index]:.4g}" for index in shown]
     else:
-        texts = [str(iqm_interval([run.last.returns[index] for run in runs])) for index in shown]
+        texts = [str(iqm_interval([point.returns[index] for point in points])) for index in shown]
     if episodes > 4:
         texts.insert(3, "...")
     return ", ".join(texts)

@@ -123,6 +123,20 @@ def test_three_seeds_are_an_interval_and_many_episodes_are_cut(monkeypatch: pyte
     assert "| the agent, 3 seeds |" in text and "10 [0, 20], 11 [1, 21], 12 [2, 22], ..., 18 [8, 28]" in text
 
 
+def test_runs_that_were_not_recorded_as_far_are_compared_where_both_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entry = replace(GAME, seeds=(0, 1))
+    first, second, control = jobs_of(entry)
+    runs = {job.label: recorded(job, -12.0, -10.0) for job in (first, second, control)}
+    for job, env_steps in ((second, 300), (control, 500)):
+        runs[job.label].run.curve.append(Point(env_steps, 3.0, 0.0, 3, [-2.0, -1.0], 120.0))
+    monkeypatch.setattr(pages, "load_entry", lambda _: runs)
+    text = pages.zoo_page([entry])
+    assert "| the agent, 2 seeds | **-12, -10** |" in text
+    assert "| a Markov agent, seed 0, 500 env steps | -2, -1 |" in text and "\n200 env steps, 1.5 min" in text
+
+
 def test_curves_are_drawn_the_same_every_time(tmp_path: Path) -> None:
     first, control = jobs_of(GAME)
     runs = {first.label: recorded(first, -12.5, -9.5), control.label: recorded(control, -13.0, -13.0)}
