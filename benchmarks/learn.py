@@ -222,6 +222,8 @@ def play_recipe(
         command = [sys.executable, "main.py", *words, f"hydra.run.dir={folder}", "wandb.mode=disabled"]
     limit = None if minutes is None else 60 * minutes
     lines, ended = played(command, folder, limit, console, f"{name} seed {seed}")
+    if not lines and before:  # it had nothing left to do, or too little time
+        return replace(before[0], ended=ended), folder
     if not lines:
         raise SystemExit(
             f"{name} seed {seed} was ended before it had written a line of metrics: give it more minutes."
@@ -255,6 +257,7 @@ def joined(before: Run, after: Run) -> Run:
     wall_s = before.wall_s + after.wall_s
     return replace(
         after,
+        minutes=None if after.minutes is None else (before.minutes or 0.0) + after.minutes,
         curve=[*before.curve, *curve],
         wall_s=wall_s,
         others=(before.others * before.wall_s + after.others * after.wall_s) / wall_s,

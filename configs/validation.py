@@ -106,6 +106,12 @@ def _learning(config: Config) -> Iterator[str]:
             yield from algorithm.problems_of_memory(
                 config.algorithm, config.agent, memory, config.memory.name
             )
+        # Target networks are copies, which would go on reading rewards by what was known at the start.
+        if agent.standardise_reward and not needs_of(config).on_policy:
+            yield (
+                f"agent.standardise_reward=true is for algorithm=PPO, and {config.algorithm.name} has target "
+                "networks that would read other rewards: leave it false."
+            )
         if config.learner.overlap is Overlap.bounded and needs_of(config).on_policy:
             yield REFUSAL.format(config.algorithm.name)
 

@@ -29,6 +29,7 @@ from benchmarks.zoo.records import (
     Recorded,
     commit,
     is_enough,
+    is_long,
     keep_agent,
     levels_of_run,
     load_entry,
@@ -56,35 +57,40 @@ def entry_named(name: str) -> Entry:
     return found
 
 
-def left_to_record(entries: list[Entry], minutes: float) -> list[Recording]:
-    """The runs that are missing, have other settings by now or have had fewer minutes, the cheapest first."""
+def left_to_record(entries: list[Entry], minutes: float) -> list[tuple[float, Recording]]:
+    """The runs that are missing, have other settings by now or have had fewer minutes; each after the minutes
+    that it will take, the cheapest first.
+    """
     left = [
-        (minutes_left(job, runs, minutes), job)
+        (minutes_left(job, runs, minutes, _minutes_had(job)), job)
         for entry in entries
         for runs in [load_entry(entry)]
         for job in jobs_of(entry)
         if not is_enough(job, runs, minutes)
     ]
-    return [job for _, job in sorted(left, key=lambda one: one[0])]
+    return sorted(left, key=lambda one: one[0])
 
 
-def record(job: Recording, console: Console, minutes: float) -> Recorded:
+def _minutes_had(job: Recording) -> float:
+    found = unfinished(job, FOLDER)
+    return found[0].minutes if found else 0.0
+
+
+def record(job: Recording, console: Console, minutes: float) -> tuple[Recorded, Path]:
     """Play one run as a user would, to its end or for so many minutes; one that had fewer goes on."""
     # The commit is that of the code which begins to run.
-    begun, settings = commit(), digest(job.words)
+    begun, settings, before = commit(), digest(job.words), None
     found = unfinished(job, FOLDER)
-    before = (found[0].run, found[1]) if found else None
-    had = found[0].minutes if found else 0.0
-    run, folder = play_recipe(
-        name_of(job), Recipe(job.words), job.seed, console, FOLDER, minutes - had, before
-    )
-    if not run.curve:
-        raise SystemExit(f"{run.key} was ended before its first evaluation: give it more --minutes.")
-    keep_agent(job, folder)
+    if found is not None:
+        begun, before = found[0].commit, (found[0].run, found[1])
+        if is_long(found[0], minutes):
+            return found
+        minutes -= found[0].minutes
+    run, folder = play_recipe(name_of(job), Recipe(job.words), job.seed, console, FOLDER, minutes, before)
     learned = learned_digest(read_record(folder / RECORD))
-    recorded = Recorded(run, settings, found[0].commit if found else begun, learned, levels_of_run(folder))
+    recorded = Recorded(run, settings, begun, learned, levels_of_run(folder))
     save_beside(recorded, folder)
-    return recorded
+    return recorded, folder
 
 
 def _parsed() -> argparse.Namespace:
@@ -117,8 +123,7 @@ def main() -> None:
     """Record, and write the page."""
     asked, console = _parsed(), Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
     jobs, began = left_to_record(_entries(asked, console), asked.minutes), perf_counter()
-    for number, job in enumerate(jobs, 1):
-        minutes = minutes_left(job, load_entry(job.entry), asked.minutes)
+    for number, (minutes, job) in enumerate(jobs, 1):
         title = f"{number} of {len(jobs)}: {job.entry.name}, {job.label}, some {minutes:.0f} minutes"
         if asked.show:
             console.print(title)
@@ -127,7 +132,12 @@ def main() -> None:
             console.print(f"{len(jobs) - number + 1} runs are left, of some {minutes:.0f} minutes and more.")
             break
         console.rule(title)
-        store(job, record(job, console, asked.minutes))
+        recorded, folder = record(job, console, asked.minutes)
+        if not recorded.run.curve:
+            console.print("It was ended before its first evaluation: give it more --minutes.")
+            continue
+        if store(job, recorded):
+            keep_agent(job, folder)
         write_page()
     write_page()
     console.print("The page is docs/zoo.md.")

@@ -33,7 +33,7 @@ class Entry:
     seeds: tuple[int, ...] = (0,)
     # A package that it needs besides the tested set.
     needs: str | None = None
-    # What a script returns that is told nothing and searches first, by episode; tests of the family play it.
+    # What a script returns that is told nothing, by episode; tests of the family play it.
     searching: str | None = None
     # What others have published, by their name: returns by episode, or of a trial.
     published: tuple[tuple[str, str], ...] = ()

@@ -21,19 +21,19 @@ COLOURS_BESIDE = {MARKOV: COLOURS[1], INFORMED: COLOURS[3]}
 OPENING = """\
 # The zoo: what curve comes of each default?
 
-Every row is one command, run and recorded, to its end or for 45 minutes of a core at most; where fewer env
-steps were taken than the command takes, the row says so. The return is that of each episode of a trial on the
-test list at the last evaluation, deterministic; of three seeds it is the interquartile mean, with an interval
-of 95 % by stratified bootstrap. The oracle is given the task, which an agent has to find out first, so not
-all of its return can be had in an early episode; where there is a script that is told nothing, and searches,
-it shows how much. The Markov agent has the same recipe and no memory; the informed agent has the same recipe
-and is given the task (`env.oracle=true`). Published numbers are of other simulators and often of longer runs.
-Minutes are those of one core (CPU time of the whole process) of one run; the cores were shared with other
-programs.
+Every section is one command, run and recorded: to its end, for 45 minutes of a core, or for as long as there
+was time; where it was not to its end, the line below the table says so. The return is that of each episode of
+a trial on the test list at the last evaluation, deterministic; of three seeds it is the interquartile mean,
+with an interval of 95 % by stratified bootstrap. The oracle is given the task, which an agent has to find out
+first, so not all of its return can be had in an early episode; where there is a script that is told nothing,
+and searches, it shows how much. The Markov agent has the same recipe and no memory; the informed agent has
+the same recipe and is given the task (`env.oracle=true`). Published numbers are of other simulators and often
+of longer runs. Minutes are those of one core (CPU time of the whole process) of one run; the cores were
+shared with other programs.
 
 `python -m benchmarks.zoo` records what is missing, or has other settings by now, the cheapest first, and
 writes this page anew; `python -m benchmarks.zoo Wind --seeds 0 1 2` records some rows; with `--minutes 20` a
-run that has had fewer goes on.
+run that has had fewer goes on, if its folder is still in `outputs/zoo`.
 """
 # Runs that differ more in their env steps were not recorded as far.
 ABOUT_AS_FAR = 1.05

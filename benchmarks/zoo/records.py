@@ -78,14 +78,15 @@ def _recorded(found: dict[str, Any]) -> Recorded:
     return Recorded(Run(**fields), found["digest"], found["commit"], found["learned"], found["levels"])
 
 
-def store(job: Recording, recorded: Recorded, folder: Path = RESULTS) -> None:
-    """Put a run among those of its entry, in place of an older one that is not the start of a longer one."""
+def store(job: Recording, recorded: Recorded, folder: Path = RESULTS) -> bool:
+    """Put a run among those of its entry, unless more of it is there; whether it was."""
     runs = load_entry(job.entry, folder)
     found = runs.get(job.label)
     if found and found.digest == recorded.digest and found.run.env_steps > recorded.run.env_steps:
-        return
+        return False
     runs[job.label] = recorded
     write(file_of(job.entry, folder), {label: asdict(one) for label, one in runs.items()})
+    return True
 
 
 def name_of(job: Recording) -> str:
@@ -133,23 +134,22 @@ def is_current(job: Recording, runs: Mapping[str, Recorded]) -> bool:
     return found is not None and found.digest == digest(job.words)
 
 
+def is_long(recorded: Recorded, minutes: float) -> bool:
+    """Whether a run has come to its end, or has had so many minutes of a core."""
+    # The clock that ends a run is on the wall, and a core is not always its alone.
+    return recorded.is_whole or recorded.minutes >= 0.9 * minutes
+
+
 def is_enough(job: Recording, runs: Mapping[str, Recorded], minutes: float) -> bool:
     """Whether the run is recorded to its end, or for so many minutes of a core."""
-    found = runs.get(job.label)
-    if found is None or not is_current(job, runs):
-        return False
-    # The clock that ends a run is on the wall, and a core is not always its alone.
-    return found.is_whole or found.minutes >= 0.9 * minutes
+    return is_current(job, runs) and is_long(runs[job.label], minutes)
 
 
-def minutes_left(job: Recording, runs: Mapping[str, Recorded], most: float) -> float:
-    """What the run will take of a core from now on, if it takes so many minutes at most."""
+def minutes_left(job: Recording, runs: Mapping[str, Recorded], most: float, had: float = 0.0) -> float:
+    """What the run will take of a core, if it takes `most` minutes in all and goes on after `had` of them."""
     found = runs.get(job.label)
-    if found is None:
-        return min(job.entry.minutes, most)
-    if found.is_whole or not is_current(job, runs):
-        return min(found.minutes, most)
-    return max(min(job.entry.minutes, most) - found.minutes, 0.0)
+    whole = found.minutes if found is not None and found.is_whole else job.entry.minutes
+    return max(min(whole, most) - had, 0.0)
 
 
 def store_minutes(entries: Iterable[Entry], folder: Path = RESULTS) -> None:

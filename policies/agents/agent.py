@@ -104,12 +104,10 @@ class Agent(nn.Module):
             raise ValueError(NOTHING_TO_SHARE)
 
         self.normaliser: Normaliser | None = None
-        if config.normalise_obs or config.normalise_reward or config.standardise_reward:
+        standard = config.standardise_reward and self.arch is not Arch.Markov
+        if config.normalise_obs or config.normalise_reward or standard:
             self.normaliser = Normaliser(
-                spec.obs_space,
-                obs=config.normalise_obs,
-                reward=config.normalise_reward,
-                standard=config.standardise_reward,
+                spec.obs_space, obs=config.normalise_obs, reward=config.normalise_reward, standard=standard
             )
         read_reward = attrgetter("reward") if self.normaliser is None else self.normaliser.read_reward
 

@@ -31,10 +31,6 @@ class Arch(Enum):
 
 
 WITH_MEMORY = OnlyIf(lambda run, needs: run.agent.arch is not Arch.Markov, "agent=Markov has no memory")
-ON_POLICY_WITH_MEMORY = OnlyIf(
-    lambda run, needs: needs.on_policy and run.agent.arch is not Arch.Markov,
-    "it is for a memory that learns on-policy",
-)
 WITHOUT_MEMORY = OnlyIf(
     lambda run, needs: run.agent.arch is Arch.Markov,
     "it is for agent=Markov, and an agent with a memory learns from trials or windows",
@@ -202,7 +198,7 @@ class AgentConfig:
     standardise_reward: bool = option(
         False,
         "let the memory read rewards by their own running mean and deviation, whatever losses read",
-        only_if=ON_POLICY_WITH_MEMORY,
+        only_if=WITH_MEMORY,
     )
     task_inference: TaskInferenceConfig = field(
         default_factory=TaskInferenceConfig, metadata={"help": "infer the task from the memory's output"}

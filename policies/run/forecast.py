@@ -111,7 +111,9 @@ def learned_digest(settings: Mapping[str, Any]) -> str:
 
 
 def what_is_on(settings: Any) -> Any:
-    """Settings without those that are false or null: a new option that is off leaves a hash as it was."""
+    """Settings without those that are false or null: a new option that is off leaves the hash of its section
+    as it was.
+    """
     if not isinstance(settings, Mapping):
         return settings
     kept = {key: value for key, value in settings.items() if value is not None and value is not False}

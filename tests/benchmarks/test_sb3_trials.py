@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from benchmarks.parts.curves import point_of
@@ -110,13 +111,14 @@ def test_a_peer_writes_a_curve_by_episode(tmp_path: Path) -> None:
 
 
 def test_a_peer_has_the_numbers_of_the_recipe() -> None:
-    config = load(["experiment=half_cheetah_vel_ppo"])
+    config = load(["experiment=half_cheetah_vel_ppo", "memory.hidden_size=96"])
     numbers = numbers_of(config, 64)
     assert numbers["n_steps"] == 400 and numbers["batch_size"] == 3200 and numbers["n_epochs"] == 3
     assert numbers["policy_kwargs"] == {
-        "lstm_hidden_size": 128,
+        "lstm_hidden_size": 96,
         "net_arch": [128, 128],
         "log_std_init": pytest.approx(np.log(0.5)),
+        "activation_fn": torch.nn.Tanh,
     }
     with pytest.raises(SystemExit, match="PPO with an LSTM"):
         numbers_of(load(["env=HalfCheetahVel", "algorithm=SAC"]), 64)

@@ -106,6 +106,10 @@ CONTRADICTIONS = [
         "experiment=cyber_defence_hidden algorithm=DQN",
         "experiment=cyber_defence_hidden sets",
     ),
+    (
+        "algorithm=SAC agent.standardise_reward=true",
+        "agent.standardise_reward=true is for algorithm=PPO, and SAC has target networks",
+    ),
     ("algorithm=PPO learner.overlap=bounded", "learner.overlap=bounded has waves played by an older policy"),
     ("backend.name=proces", "backend=proces is not known. Did you mean 'process'?"),
     (

@@ -2,11 +2,11 @@
 
     python -m benchmarks.parts.learning.sb3_trials --peer sb3-recurrent-ppo --folder DIR env=AntDir
 
-What differs from the recipe is the learner alone. It has the recipe's numbers where it has the same option:
-with its library's own an LSTM reads minibatches of 128 rows of one slot, row by row, and the first update, of
-8,192 rows, took 196 s. It steps as many slots, an episode of it is a whole trial, and it sees what our agents
-see of a row: the observation, the previous action and the reward. It is judged as often, on the recipe's list
-of test tasks, by the loop that judges our agents.
+What differs from the recipe is the learner alone. It has the recipe's numbers where it has the same option
+(not `desired_kl` and embeddings, which it has not): with its library's own an LSTM reads minibatches of 128
+rows of one slot, row by row, and the first update, of 8,192 rows, took 196 s. It steps as many slots, an
+episode of it is a whole trial, and it sees what our agents see of a row: the observation, the previous action
+and the reward. It is judged as often, on the recipe's list of test tasks, by the loop that judges our agents.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
+from torch import nn
 
 from benchmarks.parts.learning.sb3_runs import PEERS, learn, peer_class
 from configs.compose import load
@@ -31,10 +32,12 @@ from envs.base import Rows
 from envs.interop.sb3 import as_sb3_vec_env
 from envs.meta.make_env import make_family
 from envs.parallel_env_manager import ParallelEnvManager, SlotGroup
+from policies.agents.normalisation import FARTHEST, LARGEST_REWARD
 from policies.algorithms.ppo import PPOConfig
 from policies.collection.actors import GroupActor
 from policies.evaluation.playing import evaluate_list
 from policies.memory.lstm import LSTMConfig
+from policies.nn.mlp import Activation
 from policies.run.config import Config
 from policies.run.context import RunContext
 from policies.run.progress import by_episode
@@ -103,12 +106,14 @@ def numbers_of(config: Config, num_slots: int) -> dict[str, Any]:
         "gamma": ppo.discount,
         "gae_lambda": ppo.gae_lambda,
         "clip_range": ppo.clip,
+        "max_grad_norm": ppo.max_grad_norm or math.inf,
         "ent_coef": ppo.entropy_coef,
         "vf_coef": ppo.value_coef,
         "policy_kwargs": {
             "lstm_hidden_size": config.memory.hidden_size,
             "net_arch": list(config.agent.hidden),
             "log_std_init": math.log(ppo.init_std),
+            "activation_fn": {Activation.relu: nn.ReLU, Activation.tanh: nn.Tanh}[config.agent.activation],
         },
     }
 
@@ -163,6 +168,8 @@ def played_on_trials(peer: str, words: Sequence[str], seed: int, path: Path) -> 
             norm_obs=config.agent.normalise_obs,
             norm_reward=config.agent.normalise_reward,
             gamma=numbers["gamma"],
+            clip_obs=FARTHEST,
+            clip_reward=LARGEST_REWARD,
         )
         kind, policy = peer_class(peer)
         model = kind(policy, scaled, seed=seed, device="cpu", **numbers)

@@ -67,11 +67,13 @@ def test_a_run_that_was_ended_by_its_limit_is_left_until_it_has_had_its_minutes(
     start.run.ended = learn.LIMIT
     runs = {job.label: start}
     assert is_enough(job, runs, 1.6) and not is_enough(job, runs, 2.0)
-    assert minutes_left(job, runs, 2.0) == 0.5 and minutes_left(job, runs, 45.0) == 2.5
+    assert minutes_left(job, runs, 2.0, had=1.5) == 0.5 and minutes_left(job, runs, 45.0, had=1.5) == 2.5
+    # Its folder is not there, or it has other settings by now: it begins anew.
+    assert minutes_left(job, runs, 45.0) == 4.0
     # The start of a run does not take the place of more of it.
-    store(job, recorded(job, -12.5, -9.5), tmp_path)
+    assert store(job, recorded(job, -12.5, -9.5), tmp_path)
     start.run.env_steps = 150
-    store(job, start, tmp_path)
+    assert not store(job, start, tmp_path)
     assert load_entry(job.entry, tmp_path)[job.label].is_whole
     store_minutes([job.entry], tmp_path)
     store(job, replace(start, digest="other settings"), tmp_path)
@@ -155,11 +157,11 @@ def test_the_cheapest_is_recorded_first_and_a_run_is_recorded_whole(
     monkeypatch.setattr(command, "FOLDER", tmp_path)
     monkeypatch.setattr(command, "load_entry", lambda _: {})
     short = Entry("Short", ("env=RepeatedGame", "train.n_env_steps_total=3000", "evaluation.every=1000"), 1.0)
-    assert [job.entry.name for job in command.left_to_record([GAME, short], 45.0)][:2] == ["Short", "Short"]
+    assert [job.entry.name for _, job in command.left_to_record([GAME, short], 45.0)][:2] == ["Short"] * 2
     monkeypatch.setattr(records, "KEPT", ("Short",))
     kept = tmp_path / "kept"
-    monkeypatch.setattr(command, "keep_agent", lambda job, run: records.keep_agent(job, run, kept))
-    found = command.record(jobs_of(short)[0], Console(quiet=True), 45.0)
+    found, folder = command.record(jobs_of(short)[0], Console(quiet=True), 45.0)
+    records.keep_agent(jobs_of(short)[0], folder, kept)
     agent = AgentRecord.load(kept / "Short.pt")
     assert agent.env_steps == found.last.env_steps
     control, other = jobs_of(short)[-1], replace(jobs_of(short)[0], entry=replace(short, name="Other"))
@@ -179,7 +181,7 @@ def test_a_run_that_was_ended_by_its_limit_goes_on_as_if_it_had_not_been(
     words = ("env=RepeatedGame", "evaluation.every=1000", *sizes)
     (job,) = jobs_of(Entry("Short", words, 1.0, beside=()))
     monkeypatch.setattr(command, "FOLDER", tmp_path / "whole")
-    whole = command.record(job, Console(quiet=True), 45.0)
+    whole, _ = command.record(job, Console(quiet=True), 45.0)
     assert whole.is_whole and records.unfinished(job, tmp_path / "whole") is None
     folder = tmp_path / "parts" / f"{records.name_of(job)}_seed0_of_before"
     with Learner(load([*words, "seed=0", "wandb.mode=disabled"]), folder) as learner:
@@ -196,7 +198,9 @@ def test_a_run_that_was_ended_by_its_limit_goes_on_as_if_it_had_not_been(
     )
     records.save_beside(replace(whole, run=start), folder)
     monkeypatch.setattr(command, "FOLDER", tmp_path / "parts")
-    found = command.record(job, Console(quiet=True), 45.0)
+    # It has had its minutes: nothing is played.
+    assert command.record(job, Console(quiet=True), 10.0)[0].run.env_steps == start.env_steps
+    found, _ = command.record(job, Console(quiet=True), 45.0)
     assert [entry.name for entry in (tmp_path / "parts").iterdir()] == [folder.name] and found.is_whole
     curves = [[(one.env_steps, one.returns) for one in run.run.curve] for run in (found, whole)]
     assert curves[0] == curves[1] and len(curves[0]) > len(start.curve) > 0
