@@ -215,11 +215,7 @@ def play_recipe(
     words = [*recipe.words, f"seed={seed}"]
     if before:
         folder = before[1].absolute()
-        command = [sys.executable, "main.py", f"resume={folder}"]
-    elif recipe.peer and recipe.task:
-        command = recipe.task.command(recipe.peer, seed, folder)
-    else:
-        command = [sys.executable, "main.py", *words, f"hydra.run.dir={folder}", "wandb.mode=disabled"]
+    command = _command(recipe, words, seed, folder, goes_on=before is not None)
     limit = None if minutes is None else 60 * minutes
     lines, ended = played(command, folder, limit, console, f"{name} seed {seed}")
     if not lines and before:  # it had nothing left to do, or too little time
@@ -249,6 +245,14 @@ def play_recipe(
         processor_s=last["processor_s"],
     )
     return joined(before[0], run) if before else run, folder
+
+
+def _command(recipe: Recipe, words: Sequence[str], seed: int, folder: Path, *, goes_on: bool) -> list[str]:
+    if goes_on:
+        return [sys.executable, "main.py", f"resume={folder}"]
+    if recipe.peer and recipe.task:
+        return recipe.task.command(recipe.peer, seed, folder)
+    return [sys.executable, "main.py", *words, f"hydra.run.dir={folder}", "wandb.mode=disabled"]
 
 
 def joined(before: Run, after: Run) -> Run:

@@ -103,12 +103,7 @@ class Agent(nn.Module):
         if self.shares and self.arch is Arch.Memory_Markov:
             raise ValueError(NOTHING_TO_SHARE)
 
-        self.normaliser: Normaliser | None = None
-        standard = config.standardise_reward and self.arch is not Arch.Markov
-        if config.normalise_obs or config.normalise_reward or standard:
-            self.normaliser = Normaliser(
-                spec.obs_space, obs=config.normalise_obs, reward=config.normalise_reward, standard=standard
-            )
+        self.normaliser = _normaliser(spec)
         read_reward = attrgetter("reward") if self.normaliser is None else self.normaliser.read_reward
 
         # A stream of their own: the first parameters follow from the spec, whatever was drawn before.
@@ -208,6 +203,18 @@ class Agent(nn.Module):
     def draw_noise(self, rng: np.random.Generator, num_rows: int) -> NDArray[np.float32]:
         """[num_rows, ...] the noise of a whole trial, in one draw."""
         return self.actions.draw_noise(rng, num_rows)
+
+
+def _normaliser(spec: AgentSpec) -> Normaliser | None:
+    """What normalises the rows of an agent, if anything is to be normalised."""
+    config = spec.config
+    # Without a memory nothing reads rewards but losses.
+    standard = config.standardise_reward and config.arch is not Arch.Markov
+    if not (config.normalise_obs or config.normalise_reward or standard):
+        return None
+    return Normaliser(
+        spec.obs_space, obs=config.normalise_obs, reward=config.normalise_reward, standard=standard
+    )
 
 
 def check_spaces(obs: ObsSpace, action: ActionSpace) -> Actions:
