@@ -38,7 +38,7 @@ from benchmarks.parts.curves import Point, draw, point_of, summary_of, table_of
 from benchmarks.parts.learning.processor import Busy, processor_seconds
 from benchmarks.parts.learning.recipes import RECIPES, Recipe, recipe_of
 from benchmarks.parts.learning.sb3_runs import PEERS
-from benchmarks.parts.learning.sb3_trials import TrialTask
+from benchmarks.parts.learning.sb3_trials import TRIAL_PEERS, TrialTask
 from benchmarks.parts.machine import facts, write
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -320,6 +320,8 @@ def _beside(recipes: dict[str, Recipe], peer: str | None) -> dict[str, Recipe]:
     if peer and not all(recipe.task for recipe in recipes.values()):
         known = ", ".join(name for name, recipe in RECIPES.items() if recipe.task)
         raise argparse.ArgumentTypeError(f"--peer={peer} plays {known} only.")
+    if peer not in (None, *TRIAL_PEERS) and any(isinstance(one.task, TrialTask) for one in recipes.values()):
+        raise argparse.ArgumentTypeError(f"--peer={peer} plays no trials; {', '.join(TRIAL_PEERS)} does.")
     return {f"{name} by {peer}": replace(recipe, peer=peer) for name, recipe in recipes.items() if peer}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +63,7 @@ class MemoryBranch(Branch):
         spec: AgentSpec,
         obs_dim: int,
         actions: Actions,
-        read_reward: Callable[[Inputs], Tensor] = attrgetter("reward"),
+        read_reward: Callable[[Inputs], Tensor],
     ) -> None:
         """`read_reward` is how the rewards of rows are read."""
         super().__init__()

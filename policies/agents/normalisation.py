@@ -128,10 +128,10 @@ class Normaliser(nn.Module):
         scale = torch.where(deviation > SMALLEST, 1.0 / deviation, 1.0)
         self.get_buffer("reward_scale").copy_(scale)
         if self._received is not None:
-            # (r - mean) / deviation, where r = (scaled r) / scale
+            # (r - mean) / deviation, where r = (scaled r) / scale; without scaled rewards the scale is 1
             own = self._received.deviation()
             self.get_buffer("standard_shift").copy_(-self._received.mean / own)
-            self.get_buffer("standard_scale").copy_(1.0 / (own * (scale if self._reward else 1.0)))
+            self.get_buffer("standard_scale").copy_(1.0 / (own * scale))
 
     def get_extra_state(self) -> dict[str, Any]:
         """The moments, which `state_dict` saves."""

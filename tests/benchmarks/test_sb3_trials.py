@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +137,10 @@ def test_the_recipes_of_two_robots_have_a_peer() -> None:
         assert isinstance(recipe.task, TrialTask) and recipe.task.words == recipe.words
         command = recipe.task.command("sb3-recurrent-ppo", 3, Path("folder"))
         assert command[-1] == recipe.words[-1] and command[command.index("--seed") + 1] == "3"
+
+
+def test_a_peer_without_a_memory_is_refused_before_anything_is_played() -> None:
+    command = [sys.executable, "-m", "benchmarks.learn", "--recipe", "ant_dir_ppo", "--peer", "sb3-sac"]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "--peer=sb3-sac plays no trials; sb3-recurrent-ppo does." in refused.stderr

@@ -26,7 +26,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import nn
 
-from benchmarks.parts.learning.sb3_runs import PEERS, learn, peer_class
+from benchmarks.parts.learning.sb3_runs import learn, peer_class
 from configs.compose import load
 from envs.base import Rows
 from envs.interop.sb3 import as_sb3_vec_env
@@ -41,6 +41,9 @@ from policies.nn.mlp import Activation
 from policies.run.config import Config
 from policies.run.context import RunContext
 from policies.run.progress import by_episode
+
+# The peers that can play trials: they have a memory, and the options of `numbers_of`.
+TRIAL_PEERS = ("sb3-recurrent-ppo",)
 
 
 @dataclass(frozen=True)
@@ -192,7 +195,7 @@ def played_on_trials(peer: str, words: Sequence[str], seed: int, path: Path) -> 
 def main() -> None:
     """Play one peer."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--peer", choices=PEERS, required=True)
+    parser.add_argument("--peer", choices=TRIAL_PEERS, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("words", nargs="+", metavar="WORD", help="of a recipe, as after `main.py`")
